@@ -1,4 +1,4 @@
-"""Feature-based pairwise choice Markov chains: fit a table of choices and predict probabilities.
+"""Feature-based pairwise choice Markov chains: fit them to a table of choices and predict probabilities.
 
 The public names are listed in ``pcmcnet.api``. That module, which needs PyTorch, is imported when one of its names is
 first used, so ``pcmcnet --help`` and reading a table do not load PyTorch.

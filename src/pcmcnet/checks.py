@@ -30,11 +30,11 @@ def require_number(
     value
         Value to check; a bool is not a number.
     whole
-        Whether the number must be an int. Without ``high``, it may be at most ``MAX_COUNT``.
+        Whether the number must be an int. If ``high`` is not given, the number may be at most ``MAX_COUNT``.
     low, high
-        Bounds, included by default.
+        Bounds of the number; by default, the bounds themselves are allowed.
     open_low, open_high
-        Whether the bound itself is excluded.
+        Whether the lower or upper bound itself is excluded.
     """
     kinds = (int,) if whole else (int, float)
     is_valid = isinstance(value, kinds) and not isinstance(value, bool)
@@ -55,7 +55,7 @@ def require_number(
 
 
 def require_word(name: str, value: object, words: tuple[str, ...]) -> None:
-    """Raise ConfigError unless a value is one of some words."""
+    """Raise ConfigError unless a value is one of the given words."""
     if value not in words:
         raise ConfigError(f"unknown {name} {value!r}." + did_you_mean(str(value), words))
 

@@ -1,6 +1,6 @@
-"""Reliable Ctrl-C, and tasks in threads with results in order.
+"""Reliable handling of Ctrl-C, and tasks that run in threads and return their results in order.
 
-A library may swallow the KeyboardInterrupt of a Ctrl-C, for example while a module is imported. The command line
+A library may swallow the KeyboardInterrupt that Ctrl-C raises, for example while a module is imported. The command line
 therefore remembers every Ctrl-C, and long computations raise KeyboardInterrupt again.
 """
 
@@ -24,13 +24,13 @@ _interrupted = False
 
 
 def remember_interrupts() -> None:
-    """Remember each Ctrl-C in addition to raising KeyboardInterrupt. Only for the command line, which then exits."""
+    """Remember each Ctrl-C and raise KeyboardInterrupt; used only by the command line, which then exits."""
     signal.signal(signal.SIGINT, _interrupt)
 
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Exit immediately on Ctrl-C within the block, if :func:`remember_interrupts` is active. For blocks of imports."""
+    """Exit immediately on Ctrl-C within a block of imports, if :func:`remember_interrupts` is active."""
     is_active = signal.getsignal(signal.SIGINT) is _interrupt
     if is_active:
         signal.signal(signal.SIGINT, exit_interrupted)
@@ -42,7 +42,7 @@ def exit_on_interrupt() -> Iterator[None]:
 
 
 def was_interrupted() -> bool:
-    """Return True if Ctrl-C was pressed since :func:`remember_interrupts`."""
+    """Return True if Ctrl-C was pressed after the call of :func:`remember_interrupts`."""
     return _interrupted
 
 
@@ -77,7 +77,7 @@ def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
 
 
 def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
-    """Yield the results of tasks in their order; up to ``threads`` later tasks run while the caller uses a result."""
+    """Yield the results in the order of the tasks; up to ``threads`` later tasks run while the caller uses a result."""
     with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
         waiting: deque[Future[T]] = deque()
         try:
@@ -93,7 +93,7 @@ def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Gene
 
 
 def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield the items of an iterator; a thread computes the next item while the caller uses one. Items are not None."""
+    """Yield items that are not None; a thread computes the next item while the caller uses the current one."""
     with closing(results_in_order(repeat(partial(next, items, None)))) as results:
         for item in results:
             if item is None:

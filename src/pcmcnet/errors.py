@@ -1,8 +1,8 @@
-"""The exceptions of pcmcnet: one root class, and one class per cause.
+"""The exceptions of pcmcnet: one base class, and one class per cause.
 
-Each message states what was expected, what was found, where, and what to do. Errors about bad input are also
-``ValueError``, so callers may catch either. Messages quote names and ids from tables and files; control characters in
-them are escaped, so that no message moves the cursor, hides a line or rings a bell.
+Each message states what was expected, what was found, where, and what to do. Errors about bad input are also subclasses
+of ``ValueError``, so callers may catch either type. Messages quote names and ids from tables and files; control
+characters in these texts are escaped, so that no message moves the cursor, hides a line or rings a bell.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class DatasetError(InputError):
 
 
 class NotFittedError(PcmcNetError, RuntimeError, AttributeError):
-    """A method that needs a fitted model was called before ``fit``; fitted attributes raise it as an AttributeError."""
+    """A method or attribute that needs a fitted model was used before ``fit``; also an AttributeError."""
 
 
 class StopFit(PcmcNetError):  # noqa: N818 - a request, not an error
-    """Raise this in an ``on_epoch`` callback to stop a fit; the model keeps what it has learnt so far."""
+    """Raise this exception in an ``on_epoch`` callback to stop a fit; the model keeps what it has learnt so far."""
 
 
 class TrainingError(PcmcNetError, RuntimeError):
-    """Training failed or diverged; with a run folder, the last good state is on disk."""
+    """Training failed or diverged; if there is a run folder, it holds the last good state."""
 
 
 def printable(text: str) -> str:
@@ -70,7 +70,7 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the closest of the valid words, or the list of them if none is close."""
+    """Return " Did you mean 'x'?" for the closest of the valid words, or list the valid words if none is close."""
     names = sorted(words)
     near = get_close_matches(word, names, n=1)
     if near:
@@ -79,7 +79,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def shortened(text: str, max_characters: int = 500) -> str:
-    """Truncate a text that a message quotes."""
+    """Truncate a text that is quoted in a message."""
     return text if len(text) <= max_characters else text[:max_characters] + "..."
 
 

@@ -2,10 +2,10 @@
 
     terminal   ━━━━━━━━━━━━━━━╸━━━━━━━━━━  60%  0:00:12 elapsed  0:00:08 left
                fold 2/3, pcmcnet
-    notebook   the same, drawn by the browser, in the output of the cell
-    elsewhere  one line per step, to the log of the program if it has handlers, else to standard error
+    notebook   the same bar, drawn by the browser in the output of the cell
+    elsewhere  one line per step, written to the program's log if it has handlers, otherwise to standard error
 
-Log lines written meanwhile appear above the bar.
+Log lines that are written while the bar is shown appear above it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REDRAW_SECONDS = 0.2  # between two updates of a bar in a notebook
 
 @contextmanager
 def show_epochs(epochs: int, *, show: bool) -> Iterator[EpochCallback]:
-    """Show training progress; yields the function to call with each epoch's entry of the history."""
+    """Show training progress; yield the function to call with the history entry of each epoch."""
     if not show:
         yield lambda entry: None
         return
@@ -52,7 +52,7 @@ def describe_epoch(entry: dict[str, Any]) -> str:
 
 
 class StepReporter:
-    """Reports the progress of a computation in steps; this base class shows nothing."""
+    """Reports the progress of a computation that consists of steps; this base class shows nothing."""
 
     def begin(self, step: str) -> None:
         """Show that a step has begun."""
@@ -64,7 +64,7 @@ class StepReporter:
         """Show the result of a step."""
 
     def epochs(self, on_epoch: EpochCallback | None, **more: Any) -> EpochCallback:
-        """Return a callback that shows each epoch of a step and passes its entry, with ``more``, to ``on_epoch``."""
+        """Return a callback that shows each epoch of a step and passes its entry and ``more`` to ``on_epoch``."""
 
         def report_epoch(entry: dict[str, Any]) -> None:
             self.note(f"epoch {entry['epoch']}, {describe_epoch(entry)}")
@@ -100,7 +100,7 @@ class _BarReporter(StepReporter):
 
 @contextmanager
 def show_steps(steps: int, *, show: bool) -> Iterator[StepReporter]:
-    """Show the progress of a computation in steps; yields the reporter to call."""
+    """Show the progress of a computation that consists of steps; yield the reporter to call."""
     if not show:
         yield StepReporter()
         return
@@ -109,7 +109,7 @@ def show_steps(steps: int, *, show: bool) -> Iterator[StepReporter]:
 
 
 def log_line(line: str) -> None:
-    """Write a line to the log, or to standard error if the program has set up no log handler."""
+    """Write a line to the log, or to standard error if the program has no log handler."""
     if log.hasHandlers():
         log.info("%s", line)
     elif sys.stderr is not None:
@@ -129,7 +129,7 @@ class Bar(Protocol):
         """Redraw immediately."""
 
     def keep(self, line: str) -> None:
-        """Write a line that remains after the bar has gone."""
+        """Write a line that remains visible after the bar has disappeared."""
 
 
 @contextmanager
@@ -228,7 +228,7 @@ class _NotebookBar:
 
 
 def time_left(elapsed: float, done: float, total: float) -> str:
-    """Return the time left if the remaining steps take as long, on average, as all finished ones.
+    """Return the time left if the remaining steps take as long, on average, as the finished steps.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def log_once() -> Iterator[None]:
-    """Drop repeated log messages: each message passes once per first argument, such as a column name."""
+    """Drop repeated log messages: each message is logged once per first argument, such as a column name."""
     passed: set[tuple[int, str, str]] = set()
 
     def is_new(record: logging.LogRecord) -> bool:

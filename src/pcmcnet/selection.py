@@ -1,14 +1,14 @@
-"""Choices of options on held-out choice sets: weight decay, penalties, numbers of classes and trees.
+"""Selection of options by the loss on held-out choice sets: weight decay, penalties, numbers of classes and trees.
 
     folds             training sets and held-out sets; the sets of a person stay together
     ladders           values on a logarithmic grid: weight decay, penalty
-    growing numbers   a number that grows while the held-out loss falls by more than noise: classes, trees
-    out of fold       predictions of every choice set by a model that was not fitted to it
+    growing numbers   a number that increases while the held-out loss falls by more than noise: classes, trees
+    out of fold       predictions for every choice set, from a model that was not fitted to it
     trial log         losses of trials on disk, so that a resumed run does not repeat them
 
-A trial fits the training part of every fold and returns the losses of the held-out part. The functions here decide
-which trials to run and which value to choose; they do not depend on any model. Losses are negative log-likelihoods.
-Shapes: H held-out choices of all folds, in the order of the folds.
+A trial fits a model to the training part of every fold and returns the losses on the held-out part. The functions in
+this module decide which trials to run and which value to choose; they do not depend on any model. Losses are negative
+log-likelihoods. Shapes: H held-out choices of all folds, in the order of the folds.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Fold:
     train
         Choice sets to fit.
     held_out
-        Choice sets to predict: those held out of the table, and the validation part if there is one.
+        Choice sets to predict: the sets held out of the table, and the validation part if there is one.
     groups
-        (H,) number of the person of every held-out set, or of the set itself: losses within a group are correlated.
-        No number occurs in two folds.
+        (H,) group number of every held-out set. A group is a person or a single set; losses within a group are
+        correlated. No group number occurs in two folds.
     """
 
     train: ChoiceData
@@ -78,10 +78,10 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
     Parameters
     ----------
     train
-        The training part. A large one is sampled: see :func:`searched_share`.
+        The training part. A large training part is sampled; see :func:`searched_share`.
     valid
-        A validation part, added to the held-out sets of every fold. It is not used alone: it is often smaller than
-        they are, and more held-out sets give a better choice.
+        A validation part, which is added to the held-out sets of every fold. It does not replace them, because it is
+        often smaller than the held-out sets, and more held-out sets give a better choice.
     seed
         Seed of the folds.
     """
@@ -95,9 +95,10 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
 
 
 def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | None = None) -> list[Fold]:
-    """Return folds that hold out every choice set once, for quick trials; empty if there are too few choice sets.
+    """Return folds that hold out every choice set once, for quick trials; no folds if there are too few choice sets.
 
-    ``groups`` (S,) are kept together; by default persons, or choice sets if persons are too few.
+    Sets with the same group number in ``groups`` (S,) stay together. By default the groups are persons, or single
+    choice sets if there are too few persons.
     """
     if len(sets) < MIN_GROUPS:
         return []
@@ -114,7 +115,7 @@ def folds_from_parts(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> l
 
 
 def sample_sets(data: Sets, n_sets: int, seed: int) -> ChoiceData:
-    """Draw at most ``n_sets`` choice sets; persons stay whole if there are enough of them."""
+    """Draw at most ``n_sets`` choice sets; if there are enough persons, the sets of a person stay together."""
     if isinstance(data, ScannedData):
         return data.sample(n_sets, seed)
     if len(data) <= n_sets:
@@ -139,12 +140,12 @@ def held_out_groups(folds: Sequence[Fold]) -> Ints:
 
 
 def _person_groups(data: ChoiceData) -> Any:
-    """Return None, which keeps persons together; or the set ids, which split by set, if there are too few persons."""
+    """Return None to keep the sets of a person together; if there are too few persons, return the set ids."""
     return None if len(np.unique(data.groups(None))) >= MIN_GROUPS else data.set_ids
 
 
 def _with_distinct_groups(parts: Sequence[tuple[ChoiceData, tuple[ChoiceData, ...]]]) -> list[Fold]:
-    """Return folds from training sets and held-out sets; no group number occurs twice."""
+    """Return folds from training sets and held-out sets; no group number occurs in two of them."""
     folds, first = [], 0
     for train, held_out in parts:
         groups = []
@@ -169,7 +170,7 @@ class Trial:
     held_out_nll
         Weighted mean loss of the held-out choices.
     gain, standard_error
-        Mean gain over the value it is compared with, and its standard error; 0 without a comparison.
+        Mean gain over the value to which this value is compared, and its standard error; 0 if there is no comparison.
     """
 
     value: float
@@ -194,7 +195,7 @@ def mean_gain(gains: Floats, weights: Floats, groups: Ints) -> tuple[float, floa
 
 
 def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: int) -> dict[int, float]:
-    """Return the losses of the rungs tried: first the two of ``start``, then further in the better direction.
+    """Return the losses of the rungs tried: first the two in ``start``, then further rungs in the better direction.
 
     The walk ends at the first rung that is no better than the previous one, or at the end of the ladder.
     """
@@ -209,9 +210,9 @@ def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: i
 
 
 def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
-    """Return the minimum of a parabola through the best rung and its neighbours, in rungs.
+    """Return the position, in rungs, of the minimum of a parabola through the best rung and its neighbours.
 
-    It is at most ``max_shift`` from the best rung; if a neighbour was not tried, it is the best rung.
+    The minimum is at most ``max_shift`` from the best rung. If a neighbour was not tried, return the best rung.
     """
     best = min(losses, key=losses.__getitem__)
     above, below = (losses[rung] - losses[best] if rung in losses else None for rung in (best - 1, best + 1))
@@ -223,14 +224,14 @@ def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Result of :func:`descend_ladder`: the trials, and the losses (H,) of the held-out choices in each."""
+    """Result of :func:`descend_ladder`: the trials, and the losses (H,) of the held-out choices in each trial."""
 
     trials: tuple[Trial, ...]
     losses: tuple[Floats, ...]
 
     @property
     def best(self) -> int:
-        """Index of the chosen trial: the best one if it beats the first rung by more than noise, else the first."""
+        """Index of the chosen trial: the best if it beats the first rung by more than noise, otherwise the first."""
         k = int(np.argmin([trial.held_out_nll for trial in self.trials]))
         return k if self.trials[k].is_better else 0
 
@@ -244,20 +245,22 @@ def descend_ladder(
     patience: int = 2,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Try the rungs from the first on, and stop ``patience`` rungs after the best one.
+    """Try the rungs in order, starting with the first, and stop ``patience`` rungs after the best one.
 
     Parameters
     ----------
     ladder
-        Values to try. The first one is the plain model, which is chosen unless another is better by more than noise.
+        Values to try. The first value is the plain model, which is chosen unless another value is better by more than
+        noise.
     losses
         Function from a value to the losses (H,) of the held-out choices.
     weights, groups
-        (H,) of the held-out choices.
+        Weights and group numbers (H,) of the held-out choices.
     patience
         Number of rungs to try after the best one.
     first_is_baseline
-        Whether the first rung is a baseline outside the order of the others, which then alone decide when to stop.
+        Whether the first rung is a baseline outside the order of the other rungs. If so, only the other rungs decide
+        when to stop.
     """
     trials: list[Trial] = []
     trial_losses: list[Floats] = []
@@ -281,20 +284,20 @@ def descend_ladder(
 def grow_while_better(
     losses: Callable[[int], Floats], weights: Floats, groups: Ints, *, largest: int, what: str
 ) -> tuple[Trial, ...]:
-    """Try 1, 2, ... until the gain over the previous number does not exceed noise; see :func:`best_number`.
+    """Try 1, 2, ... until the gain over the previous number is not larger than noise; see :func:`best_number`.
 
-    Standard errors are clustered by group, since the losses of one person are correlated.
+    Standard errors are clustered by group, since the losses of the same person are correlated.
 
     Parameters
     ----------
     losses
         Function from a number to the losses (H,) of the held-out choices.
     weights, groups
-        (H,) of the held-out choices.
+        Weights and group numbers (H,) of the held-out choices.
     largest
         Largest number to try.
     what
-        Name of the counted things, for the log.
+        Name of what is counted, such as classes, for the log.
     """
     best = losses(1)
     trials = [Trial(value=1, held_out_nll=float(np.average(best, weights=weights)))]
@@ -315,9 +318,9 @@ def best_number(trials: Sequence[Trial]) -> int:
 
 
 def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int) -> tuple[int, float]:
-    """Return the number of steps with the least held-out loss, and that loss.
+    """Return the number of steps with the smallest held-out loss, and this loss.
 
-    ``losses`` yields the loss after each step; it is read until the last ``patience`` steps were not better.
+    ``losses`` yields the loss after each step; it is read until ``patience`` steps in a row were not better.
     """
     step_losses: list[float] = []
     for loss in islice(losses, largest):
@@ -334,7 +337,7 @@ def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int
 def out_of_fold(
     data: ChoiceData, fit: Callable[[ChoiceData], Callable[[ChoiceData], Floats]], *, n_folds: int = 5, seed: int = 0
 ) -> Floats:
-    """Return log-probabilities (N,) of all alternatives, each choice set predicted by a model not fitted to it.
+    """Return log-probabilities (N,) of all alternatives; each set is predicted by a model that was not fitted to it.
 
     Parameters
     ----------
@@ -373,7 +376,7 @@ class TrialLog:
 
     @classmethod
     def open(cls, path: Path | None, identity: Mapping[str, Any], *, resume: bool) -> TrialLog:
-        """Return the log of a run; with ``resume``, it has the trials of an earlier run with the same identity.
+        """Return the log of a run; if ``resume`` is True, it has the trials of an earlier run with the same identity.
 
         Raises
         ------
@@ -393,7 +396,7 @@ class TrialLog:
         return trials
 
     def run_once(self, name: str, trial: Callable[[], Iterable[float]], if_diverged: int = 1) -> list[float]:
-        """Return the losses of a trial; run it if they are not in the log.
+        """Return the losses of a trial; run the trial if its losses are not in the log.
 
         A trial whose training diverges has ``if_diverged`` losses of ``DIVERGED_LOSS``.
         """

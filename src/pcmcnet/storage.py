@@ -1,7 +1,7 @@
-"""Atomic writes, locks that allow one writer at a time, JSON, and installed versions.
+"""Atomic writes, locks that allow only one writer, JSON, and installed versions.
 
-A file is written under a temporary name in the same folder and then renamed, so a reader sees the old file or the new
-one, never a part of one.
+A file is written under a temporary name in the same folder and then renamed, so a reader sees either the old or the new
+file, never an incomplete one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def explain_write_errors(target: object) -> Iterator[None]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are stored on the disk (fsync)."""
+    """Wait until a file, or the list of files in a folder, is stored on disk (fsync)."""
     on_windows = sys.platform == "win32"
     if on_windows and path.is_dir():
         return  # Windows cannot open a folder as a file, and stores names itself
@@ -120,7 +120,7 @@ def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
 
 
 def require_folder(folder: str | os.PathLike[str]) -> Path:
-    """Create the folder of a result before the computation starts; raise InputError if that is not possible."""
+    """Create the folder for a result before the computation starts; raise InputError if this is not possible."""
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def require_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, prefix: str = "") -> list[str]:
-    """Return the names of entries that differ, nested ones by their path, with both values if these are short.
+    """Return the names of differing entries (for nested entries, the path), with both values if they are short.
 
     Examples
     --------
@@ -178,12 +178,12 @@ _held: set[tuple[int, int, Path]] = set()  # process, thread and path: a writer 
 
 @contextmanager
 def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Lock a folder or file for writing, and remove temporary files that killed writers left.
+    """Lock a folder or file for writing, and remove temporary files left by killed writers.
 
     Raises
     ------
     ArtifactError
-        If another process or thread is writing it; the message says which.
+        If another process or thread is writing to the path; the message says which one.
     InputError
         If the path is the root of a disk.
     """
@@ -213,7 +213,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 class SharedLock:
-    """Shared lock on a file while this object lives; :func:`remove_if_unlocked` does not remove its folder."""
+    """Shared lock on a file as long as this object exists; :func:`remove_if_unlocked` does not remove its folder."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -266,7 +266,7 @@ class _Lock(NamedTuple):
 
 
 def _acquire(target: Path) -> _Lock | None:
-    """Lock a target; None if the file system has no locks or permits none. Raise ArtifactError if it is locked."""
+    """Lock a target; None if the file system does not allow locks. Raise ArtifactError if the target is locked."""
     while True:
         lock = _open(target)
         if lock is None:
@@ -280,7 +280,8 @@ def _acquire(target: Path) -> _Lock | None:
                 log.warning("%s: this file system has no locks: make sure that no other process writes there", target)
                 return None
             raise ArtifactError(
-                f"{target} is being written by {holder}: wait until it has ended, or choose another location."
+                f"{target} is being written by {holder}: wait until the writer has finished, "
+                f"or choose another location."
             ) from error
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock.descriptor), lock.file.stat()):
@@ -300,7 +301,7 @@ def _open(target: Path) -> _Lock | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file; raise OSError immediately if it is locked."""
+    """Lock an open file; raise OSError immediately if the file is already locked."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
@@ -309,7 +310,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _release(lock: _Lock, target: Path) -> None:
-    """Remove the lock file and end the lock; in the other order on Windows, which cannot remove an open file."""
+    """Remove the lock file, then release the lock; the order is reversed on Windows, which cannot remove open files."""
     if fcntl is None:
         os.close(lock.descriptor)
     with suppress(OSError):  # on Windows, another process may have opened it
@@ -329,7 +330,7 @@ def _write_holder(lock: _Lock) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """Return a description of the process that holds a lock, from its lock file."""
+    """Return a description of the process that holds a lock, read from the lock file."""
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         note = parse_json(os.read(descriptor, 4096))
@@ -341,7 +342,7 @@ def _holder(descriptor: int) -> str:
 
 
 def is_alive(process: int) -> bool:
-    """Return True if a process of this machine is running, or if that cannot be determined, as on Windows."""
+    """Return True if a process is running on this machine, or if this cannot be determined, as on Windows."""
     if sys.platform == "win32":
         return True  # os.kill(process, 0) would send Ctrl-C there
     try:

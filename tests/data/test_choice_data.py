@@ -258,7 +258,7 @@ def test_an_individual_column_can_define_groups(hundred: ChoiceData) -> None:
     [
         (
             "persons",
-            r"column 'persons' is neither an individual nor a kept column.*keep=\['persons'\]. Did you mean 'person'",
+            r"column 'persons' is neither an individual-level nor a kept column.*Did you mean 'person'",
         ),
         ([1, 2], r"by: expected one value per choice set \(100\), got shape \(2,\)"),
     ],

@@ -191,7 +191,7 @@ def test_a_value_far_beyond_training_is_refused() -> None:
 def test_a_missing_column_is_named_with_the_closest_match() -> None:
     encoder = Encoder.learn(read({"id": [1, 1], "price": [1, 2]}, features=["price"]))
     with pytest.raises(
-        SchemaError, match=r"trained with column 'price', which this table lacks. Did you mean 'prise'\?"
+        SchemaError, match=r"trained with column 'price', which is not in this table. Did you mean 'prise'\?"
     ):
         encoder.encode(read({"id": [1], "prise": [1]}, features=["prise"]))
 

@@ -199,7 +199,10 @@ def test_a_schema_stores_the_rank_column(tmp_path: Path) -> None:
         ([1, 2, 2], "several alternatives have the same rank"),
         ([1, 2, 4], r"ranks must be 1, 2, \.\.\. without a gap, got 1, 2, 4"),
         ([2, 3, None], r"without a gap, got 2, 3"),
-        ([1, None, None, 4], r"got 1, 4. Correct them. If only the best and the worst of more than three are"),
+        (
+            [1, None, None, 4],
+            r"got 1, 4. Correct them. If only the best and the worst of more than three alternatives are",
+        ),
         ([None, None], "no alternative has a rank"),
         ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank, a whole number from 1 on, got 0; 1 such rows"),
         ([1.5, 1, 2], r"got 1\.5"),

@@ -320,7 +320,7 @@ def test_a_set_without_person_or_with_several_is_refused(
 def test_a_varying_individual_column_is_named_with_a_remedy(trips: Table, roles: Roles) -> None:
     varying = {**trips, "income": [2.5, 9.0, 1.0, 1.0, 2.0], "town": ["A", "A", "B", "C", "B"]}
     message = (
-        r"individual columns must be constant within a choice set, but "
+        r"individual-level columns must be constant within a choice set, but "
         r"'income' varies within 2 choice sets \(first: 7, 3\); 'town' varies within 1 choice sets \(first: 3\). "
         r"Declare them as features, or pass conflict='first' to use the first value of each set."
     )

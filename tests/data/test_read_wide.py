@@ -145,7 +145,7 @@ def test_declared_categories_in_a_csv_keep_leading_zeros(tmp_path: Path) -> None
     [
         ({"features": {"time": "time"}}, "feature 'time': the template 'time' lacks {alternative}. Declare a column"),
         ({"features": {"time": {"car": "car_time"}}}, "feature 'time' has no entry for alternative 'bus'"),
-        ({"features": {"t": {"car": 1, "bus": 2, "van": 3}}}, "feature 't' names 'van', which is not among"),
+        ({"features": {"t": {"car": 1, "bus": 2, "van": 3}}}, "feature 't' has an entry for 'van', which is not among"),
         ({"features": {"t": {"car": 1, "bus": None}}}, "feature 't' of 'bus': expected a column or a number, got None"),
         ({"features": {"t": 3}}, "feature 't': expected a template or a mapping from labels, got 3"),
         ({"features": ["t"]}, r"features must be a mapping from names to templates .*, got \['t'\]"),
@@ -159,7 +159,7 @@ def test_declared_categories_in_a_csv_keep_leading_zeros(tmp_path: Path) -> None
         ({"alternatives": {"car": 1, "bus": 1}}, "alternatives: expected a distinct value for each label, got"),
         ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a distinct value for each label, got"),
         ({"alternatives": {"car": 1, "bus": 3}}, "column 'choice', row 0: expected one of 1, 3, got 2; 1 such rows"),
-        ({"alternatives": {"car": 1, "bus": object()}}, "column 'choice': expected text or numbers that stand for"),
+        ({"alternatives": {"car": 1, "bus": object()}}, "column 'choice': expected text or numbers that identify"),
         ({"individual": "who"}, r"individual must be a list of column names, got the text 'who'"),
         ({"individual": ["chosen"]}, "the name 'chosen' is reserved for the long form: rename"),
         ({"features": {"available": "{alternative}_ok"}}, "the name 'available' is reserved for the long form"),
@@ -175,8 +175,8 @@ def test_a_group_of_missing_columns_is_refused(changes: dict[str, Any], message:
     ("columns", "message"),
     [
         ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such rows. Drop them"),
-        ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that stand for the alternatives"),
-        ({"car_time": [[1], [2]]}, "feature 'time': expected columns of one type, got"),
+        ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that identify the alternatives"),
+        ({"car_time": [[1], [2]]}, "feature 'time': expected columns of the same type, got"),
         ({"car_time": [1.0, np.nan]}, r"column 'time', row 2 \(choice set 1\): expected a finite number"),
     ],
 )
@@ -280,7 +280,7 @@ def test_a_vector_of_another_size_is_named_with_its_row(other: Any) -> None:
 
 
 def test_lists_and_numbers_cannot_be_mixed() -> None:
-    with pytest.raises(SchemaError, match="feature 'v': expected columns of one type"):
+    with pytest.raises(SchemaError, match="feature 'v': expected columns of the same type"):
         ChoiceData.from_wide(
             {"a_v": [[1.0]]},
             chosen=None,

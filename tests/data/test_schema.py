@@ -134,7 +134,7 @@ def test_a_schema_survives_a_toml_round_trip(schema: Schema, tmp_path_factory: p
         ({"person": "y", "alternative": "y"}, "'y' is declared as alternative and also as person"),
         ({"person": "p", "individual": ["p"]}, "'p' is declared as person and also as a model input: .* memorise"),
         ({"person": "p", "features": ["p"]}, "'p' is declared as person and also as a model input: .* memorise"),
-        ({"features": ["price"], "categorical": ["prise"]}, "'prise', which is neither .* Did you mean 'price'?"),
+        ({"features": ["price"], "categorical": ["prise"]}, "'prise', which is in neither .* Did you mean 'price'?"),
         ({"conflict": "last"}, "conflict must be one of 'error', 'first', got 'last'"),
         ({"missing": "mean"}, "missing must be one of 'error', 'indicator', got 'mean'"),
         ({"feature": ["x"]}, "unknown schema entry 'feature'. Did you mean 'features'?"),
@@ -182,7 +182,7 @@ def test_a_schema_without_kinds_keeps_its_earlier_form() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"kinds": {"y": "vector"}}, "kinds names 'y', which is neither in individual nor in features"),
+        ({"kinds": {"y": "vector"}}, "kinds includes 'y', which is in neither individual nor features"),
         ({"kinds": {"x": "vektor"}}, r"'x': the kind must be one of 'vector', .* got 'vektor'\. .* mean 'vector'"),
         ({"kinds": {"x": ["vector"]}}, "the kind must be one of"),
         ({"kinds": ["x"]}, "kinds must map columns to kinds"),

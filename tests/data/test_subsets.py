@@ -190,8 +190,8 @@ def test_subsets_accept_negative_positions_and_masks() -> None:
         ([3], "positions must be between -3 and 2, as there are 3 choice sets; got 3 to 3"),
         ([-4, 0], "positions must be between -3 and 2, .* got -4 to 0"),
         ([2**64 - 1], "positions must be between -3 and 2"),
-        ([1, 1], "a choice set can be selected only once: the positions repeat"),
-        ([2, -1], "a choice set can be selected only once: the positions repeat"),
+        ([1, 1], "a choice set can be selected only once, but some positions are repeated"),
+        ([2, -1], "a choice set can be selected only once, but some positions are repeated"),
     ],
 )
 def test_invalid_positions_are_refused(index: Any, message: str) -> None:

@@ -53,7 +53,7 @@ def test_a_second_writer_waits_for_the_death_of_the_first(
     place = re.escape(words[-1])
     assert re.fullmatch(
         rf"{place} is being written by process {first.pid} on \S+ \(pcmcnet .*\): "
-        rf"wait until it has ended, or choose another location\.",
+        rf"wait until the writer has finished, or choose another location\.",
         second.message,
     )
     assert first.kill().status == -signal.SIGKILL

@@ -166,7 +166,9 @@ def test_models_without_epochs_are_pruned_after_the_first_fold(slope: Any, trips
     space = {"slope": [1.0, 1.5, 2.0, 2.5, 3.0, -8.0]}
     result = tune(slope(slope=2.0), trips, space=space, seed=2, progress=False)
     pruned = [trial for trial in result.trials if trial.state == "pruned"]
-    assert {trial.message for trial in pruned} <= {"after the first fold: worse than the median of the earlier trials."}
+    assert {trial.message for trial in pruned} <= {
+        "after the first fold: the loss is worse than the median of the earlier trials."
+    }
     assert [trial.epochs for trial in pruned] == [None] * len(pruned)
     assert len(slope.fits) == 4 * len(result.trials) - 3 * len(pruned) + 1
 
@@ -246,7 +248,7 @@ def test_only_failed_trials_raise_the_first_message(slope: Any, trips: ChoiceDat
     [
         ({"model": pn.Uniform()}, ConfigError, "uniform has no options: there is nothing to tune"),
         ({"model": pn.RankBy("x")}, ConfigError, "rank-by is not supported by tune"),
-        ({"model": 3}, InputError, r"model: expected a model such as PCMCNet\(\), or its name, got 3"),
+        ({"model": 3}, InputError, r"model: expected a model such as PCMCNet\(\), or the name of a model, got 3"),
         ({"model": "pcmnet"}, ConfigError, "Did you mean 'pcmcnet'"),
         ({"data": {}}, InputError, "data: expected ChoiceData, got dict"),
         ({"trials": 0}, ConfigError, "trials must be a whole number of at least 1"),
@@ -255,7 +257,7 @@ def test_only_failed_trials_raise_the_first_message(slope: Any, trips: ChoiceDat
         ({"seed": -1}, ConfigError, "seed must be"),
         ({"timeout": -1}, ConfigError, "timeout must be a number of at least 0"),
         ({"device": "abacus"}, ConfigError, "device 'abacus' is not available"),
-        ({"by": "home"}, InputError, "column 'home' is neither an individual nor a kept"),
+        ({"by": "home"}, InputError, "column 'home' is neither an individual-level nor a kept"),
         ({"space": "huge"}, ConfigError, "unknown space 'huge'"),
         ({"folder": 3}, InputError, "expected the path of a folder"),
     ],

@@ -62,7 +62,7 @@ def test_models_without_a_space_are_refused(name: str) -> None:
     assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by"}
     with pytest.raises(ConfigError, match="uniform has no options: there is nothing to tune"):
         Space.of(Uniform, name)
-    with pytest.raises(ConfigError, match="rank-by has no default space: name the options"):
+    with pytest.raises(ConfigError, match="rank-by has no default space: give the options"):
         Space.of(RankBy, name)
 
 
@@ -124,7 +124,7 @@ def test_layers_and_nodes_define_the_widths() -> None:
 
 @pytest.mark.parametrize("entries", [{"layers": [1]}, {"nodes": [8]}, {"layers": [1], "nodes": [8], "hidden": [(8,)]}])
 def test_layers_without_nodes_are_refused(entries: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="layers and nodes together define hidden: give both, or hidden"):
+    with pytest.raises(ConfigError, match="layers and nodes together define hidden: give both, or only hidden"):
         Space.of(PCMCNet, entries)
 
 
@@ -142,7 +142,7 @@ def test_layers_without_nodes_are_refused(entries: dict[str, Any]) -> None:
         ({"lr": ("a", "b")}, r"lr: expected \(low, high\)"),
         ({"lr": 0.1}, r"lr: expected a tuple \(low, high\) or a list of values, got 0.1"),
         ({"lr": []}, "lr: expected a tuple"),
-        ({"lr": [0.1, 0.1]}, "lr: 0.1, 0.1 lists a value twice"),
+        ({"lr": [0.1, 0.1]}, "lr: 0.1, 0.1 has a value twice"),
         ({"epochs": (1.5, 3)}, "epochs: expected whole numbers"),
         ({"activation": (0, 1)}, "activation: a range is not supported"),
         ({"activation": ["relu", "tan"]}, r"activation: 'tan' is not a valid value\. Did you mean 'tanh'"),

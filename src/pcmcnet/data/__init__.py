@@ -1,6 +1,7 @@
 """Table -> choice sets -> batches.
 
-Classes that hold tensors are imported on first use: reading, scanning and learning encoders do not need PyTorch.
+Classes that hold tensors are imported on first use, because reading, scanning and learning encoders do not need
+PyTorch.
 """
 
 from importlib import import_module

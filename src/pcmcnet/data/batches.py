@@ -2,7 +2,7 @@
 
 A batch is padded to the size of its largest set. Sets of similar size share a batch, and each batch has a budget of
 pairs (the sum of n^2 with padding), which bounds memory for sets of any size. Batches are formed on the device that
-holds the data: a batch costs a few gathers and no transfer.
+holds the data, so a batch needs only a few gather operations and no transfer.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _ROWS_PER_COMPARISON = 2**14
 
 
 class DistinctContents(NamedTuple):
-    """Distinct contents of a column in a batch, each encoded once, and the position of every alternative's content."""
+    """Distinct values of a content column in a batch, each encoded once, and each alternative's position among them."""
 
     values: Tensor  # (u, ...)
     place: Tensor  # (B, J), or (B,) for a column of the individual: positions in ``values``
 
 
 class CodedContents(NamedTuple):
-    """One column of contents: a code per alternative or per set, and the table of distinct contents."""
+    """A content column, such as texts or images: a code per alternative or per set, and a table of distinct values."""
 
     codes: Tensor  # (N,), or (S,) int64
     table: Tensor  # (U, ...)
 
     def at(self, index: Tensor) -> DistinctContents:
-        """Return the distinct contents at some positions."""
+        """Return the distinct values at the given positions."""
         used, place = torch.unique(self.codes[index], return_inverse=True)
         values = self.table[used]
         return DistinctContents(
@@ -66,7 +66,7 @@ class Batch:
 
 
 class EncodedTable(Protocol):
-    """Encoded choice sets in parts: a single part in memory, or several that are read from disk in turn."""
+    """Encoded choice sets in parts: a single part in memory, or several parts that are read from disk in turn."""
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Yield all sets once, in parts.
@@ -89,7 +89,7 @@ class Source(EncodedTable, Protocol):
 
     @property
     def mean_pairs(self) -> float:
-        """Mean number of ordered pairs of a set."""
+        """Mean number of ordered pairs per set."""
 
     @property
     def largest(self) -> int:
@@ -145,7 +145,7 @@ class EncodedSets:
 
     @property
     def mean_pairs(self) -> float:
-        """Mean number of ordered pairs of a set."""
+        """Mean number of ordered pairs per set."""
         return float((self.sizes**2).mean())
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedSets]:
@@ -185,7 +185,7 @@ class EncodedSets:
         return [*self._tensors().values(), *coded]
 
     def copy_(self, other: EncodedSets) -> EncodedSets | None:
-        """Overwrite these sets with those of ``other``, in the same memory; return None if they do not fit."""
+        """Overwrite these sets in place with the sets of ``other``; return None if they do not fit into the memory."""
         targets, sources = self._tensors(), other._tensors()
         if any(len(sources[name]) > len(tensor) for name, tensor in targets.items()):
             return None
@@ -219,14 +219,14 @@ class EncodedSets:
         return replace(self, **moved)
 
     def require_variation_within_sets(self) -> None:
-        """Raise InputError if the alternatives of every choice set are equal: there is nothing to learn from them."""
+        """Raise InputError if the alternatives of every choice set are equal, so that there is nothing to learn."""
         if not self.varies_within_sets():
             raise InputError(
                 "no feature differs between the alternatives of any choice set: there is nothing to learn."
             )
 
     def varies_within_sets(self) -> bool:
-        """Return True if any feature varies within any choice set; most tables show it in their first rows."""
+        """Return True if any feature varies within any choice set; in most tables, the first rows already show it."""
         first = self.starts.repeat_interleave(self.counts)
         columns = (self.numeric, self.categorical, *(column.codes for column in self.contents))
         step = _ROWS_PER_COMPARISON
@@ -234,7 +234,7 @@ class EncodedSets:
         return any(bool((x[rows] != x[first[rows]]).any()) for x in columns for rows in chunks)
 
     def batch(self, sets: Ints) -> Batch:
-        """Gather some sets. Their largest size is known on the host, so there is no device synchronisation."""
+        """Gather the given sets. Their largest size is known on the host, so no device synchronisation is needed."""
         index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
         return self.gather(index, int(self.sizes[sets].max()))
 
@@ -271,7 +271,7 @@ class DistributedSets:
     place: Ints  # (S,) position of each set in ``local``; -1 for sets of other processes
 
     def share(self, sets: Ints) -> Ints:
-        """Return the positions in ``local`` of those of the sets that this process holds; may be empty."""
+        """Return the positions in ``local`` of the given sets that this process holds; the result may be empty."""
         places = self.place[sets]
         return places[places >= 0]
 
@@ -298,7 +298,7 @@ def plan_batches(
         Largest number of pairs in a batch, padding included. A single set may exceed it.
     rng
         Random generator that shuffles the sets. The shuffled sets are sorted by size within groups of 32 batches, and
-        the batches are shuffled again, so every epoch differs. None sorts all sets by size.
+        the batches are shuffled again, so every epoch differs. If None, all sets are sorted by size.
     tight
         Whether a large batch ends early if padding would exceed 5% of its pairs; True by default.
 
@@ -333,10 +333,10 @@ def plan_batches(
 def plan_person_batches(
     persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
 ) -> list[Ints]:
-    """Group sets into batches that hold all sets of each person, with the persons in random order.
+    """Group sets into batches that hold all sets of each of their persons; the persons are in random order.
 
-    A batch ends when it has at least ``batch_size`` sets, or when the next person would exceed ``pair_budget``. A
-    single person may exceed both limits.
+    A batch ends when it has at least ``batch_size`` sets, or when adding the next person would exceed ``pair_budget``.
+    The sets of a single person may exceed both limits.
     """
     number = np.unique(persons, return_inverse=True)[1]
     order = np.argsort(rng.permutation(len(persons))[number], kind="stable")
@@ -354,7 +354,7 @@ def plan_person_batches(
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
-    """Cut sets that are sorted by size into batches; the last set of a batch is its largest and decides its padding."""
+    """Cut sets that are sorted by size into batches; a batch is padded to the size of its last set, the largest."""
     unrestricted = pair_budget * _MIN_FILLED if tight else pair_budget
     if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= unrestricted:  # no limit but the batch size
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]

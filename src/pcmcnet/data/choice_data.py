@@ -1,8 +1,8 @@
 """Choice sets in memory: columnar and ragged.
 
 The alternatives of all sets are stored in flat arrays of length sum(n_S), one set after another; ``offsets`` marks
-where each set begins. Nothing is padded. The only values per set are offsets, ids, individual columns and choices.
-``rows`` holds the table row of each alternative, so that results can be returned in the order of the table.
+where each set begins. Nothing is padded. The only values stored per set are offsets, ids, individual-level columns and
+choices. ``rows`` holds the table row of each alternative, so that results can be returned in the order of the table.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ U = TypeVar("U")
 class ChoiceData:
     """Choice sets with their alternatives, individuals and choices.
 
-    Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, ``N`` the number of
+    Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, and ``N`` is the number of
     available alternatives over all sets.
 
     Attributes
@@ -66,13 +66,13 @@ class ChoiceData:
     individual : dict of columns
         Columns of the individual, of length S.
     keep : dict of columns
-        Columns of length S that models do not see: the ``keep`` columns, the persons and the ids of rankings.
+        Columns of length S that models do not use: the ``keep`` columns, the persons and the ranking ids.
     rows : array of int, (N,)
         Table row of each available alternative.
     hidden_rows, hidden_sets : array of int
         Table row and choice set of each unavailable alternative.
     added : int
-        Number of outside options without a row in the table. Their rows follow those of the table.
+        Number of outside options without a row in the table. Their rows follow the rows of the table.
     """
 
     schema: Schema
@@ -135,8 +135,8 @@ class ChoiceData:
         features : list of str, optional
             Columns of the alternative. Empty by default.
         categorical : list of str, optional
-            Columns among ``individual`` and ``features`` that are categories. None (default) decides by type: text,
-            booleans and dictionaries are categories.
+            Columns among ``individual`` and ``features`` that are categories. If None (default), the type decides:
+            text, booleans and dictionaries are categories.
         available : str, optional
             Column of 0/1 or booleans. Rows with 0 are left out of their set and get probability 0. None (default) if
             all rows are available.
@@ -151,20 +151,21 @@ class ChoiceData:
         outside : str, optional
             Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
             features and needs no rows. A set without a chosen row is one in which the outside option was chosen.
-            Without ``alternative``, a feature of this name is 1 for the option and 0 for others. None (default) for
-            no outside option.
+            Without ``alternative``, a feature of this name is 1 for the outside option and 0 for the other
+            alternatives. None (default) for no outside option.
         conflict : {"error", "first"}
-            If an individual column varies within a set: raise an error (default), or use the value of the first row.
+            What to do if an individual-level column varies within a set: raise an error (default), or use the value of
+            the first row.
         missing : {"error", "indicator"}
-            If a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that marks
-            missing numbers; missing categories become a category.
+            What to do if a value is missing: raise an error (default), or use the training mean and add a 0/1 feature
+            that marks missing numbers; missing categories become a category of their own.
         kinds : dict, optional
             Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
             "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that
             networks also see through a curve. None (default) for no such columns.
         columns : dict, optional
             Display names and units of columns for reports and the served page, as in
-            ``{"price": {"name": "Price", "unit": "EUR"}}``. None (default) shows the column names.
+            ``{"price": {"name": "Price", "unit": "EUR"}}``. If None (default), the column names are shown.
 
         Returns
         -------
@@ -174,7 +175,8 @@ class ChoiceData:
         Raises
         ------
         SchemaError
-            If the table does not fit these roles. The message names the column, row, choice set and remedy.
+            If the table does not fit these roles. The message names the column, row and choice set, and says how to
+            correct the table.
 
         Examples
         --------
@@ -206,7 +208,7 @@ class ChoiceData:
 
     @classmethod
     def from_schema(cls, table: Any, schema: Schema) -> Self:
-        """Read a table by a schema, for example that of a fitted model or of a TOML file.
+        """Read a table according to a schema, for example one from a fitted model or a TOML file.
 
         Parameters
         ----------
@@ -223,7 +225,8 @@ class ChoiceData:
         Raises
         ------
         SchemaError
-            If the table does not fit the schema. The message names the column, row, choice set and remedy.
+            If the table does not fit the schema. The message names the column, row and choice set, and says how to
+            correct the table.
         """
         converted = read_wide.long_form(table, schema)
         return cls(**read_long.read_long(table if converted is None else converted, schema, folder=folder_of(table)))
@@ -260,7 +263,7 @@ class ChoiceData:
             Column that names the chosen alternative. None (default) if the choices are unknown, or if ``rank`` is
             given.
         rank : str or dict, optional
-            Columns with the rank of each alternative, in the form of ``features``: 1 for the best, empty for
+            Columns with the rank of each alternative, given in the same form as ``features``: 1 for the best, empty for
             alternatives ranked below all others. None (default) for no ranking.
         alternatives : list or dict
             Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``; or
@@ -269,16 +272,16 @@ class ChoiceData:
             Columns of each feature: a template such as ``"{alternative}_TT"``, or a mapping from each label to a
             column name or to a number that applies to every row.
         individual : list of str, optional
-            Columns that hold for all alternatives of a row, such as features of the chooser. Empty by default.
+            Columns whose value applies to all alternatives of a row, such as features of the chooser. Empty by default.
         available : str or dict, optional
-            Columns with the 0/1 availability of each alternative, in the form of ``features``. None (default) if all
-            alternatives are available in every row.
+            Columns with the 0/1 availability of each alternative, given in the same form as ``features``. None
+            (default) if all alternatives are available in every row.
         weight : str, optional
             Column with the weight of the set. None (default) for equal weights of 1.
         choice_set : str, optional
-            Column with the id of the choice set. None (default) numbers the rows.
+            Column with the id of the choice set. If None (default), the row numbers are the ids.
         categorical : list of str, optional
-            Names among ``individual`` and ``features`` that are categories. None (default) decides by type: text,
+            Names among ``individual`` and ``features`` that are categories. If None (default), the type decides: text,
             booleans and dictionaries are categories.
         person : str, optional
             Column with the id of the person who chose. The sets of a person stay together in splits, folds and
@@ -290,25 +293,27 @@ class ChoiceData:
             features and needs no columns. A row with an empty ``chosen`` is one in which the outside option was
             chosen. None (default) for no outside option.
         missing : {"error", "indicator"}
-            If a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that marks
-            missing numbers; missing categories become a category.
+            What to do if a value is missing: raise an error (default), or use the training mean and add a 0/1 feature
+            that marks missing numbers; missing categories become a category of their own.
         kinds : dict, optional
             Kind of each name among ``individual`` and ``features`` that is neither a plain number nor a category:
             "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that
             networks also see through a curve. None (default) for no such columns.
         columns : dict, optional
             Display names and units for reports and the served page, as in
-            ``{"price": {"name": "Price", "unit": "EUR"}}``. None (default) shows the names themselves.
+            ``{"price": {"name": "Price", "unit": "EUR"}}``. If None (default), the names themselves are shown.
 
         Returns
         -------
         ChoiceData
-            Its rows are those of the long form: row r * len(alternatives) + k is alternative k of table row r.
+            The choice sets, with the rows of the long form: row r * len(alternatives) + k is alternative k of table row
+            r.
 
         Raises
         ------
         SchemaError
-            If the table does not fit these roles. The message names the column, row and remedy.
+            If the table does not fit these roles. The message names the column and row, and says how to correct the
+            table.
 
         Examples
         --------
@@ -354,7 +359,7 @@ class ChoiceData:
     ) -> ScannedData:
         """Scan a long table that may be larger than memory; its choice sets stay on disk.
 
-        The first scan checks the table and converts it into shards. A second scan of the same files reuses them.
+        The first scan checks the table and converts it into shards. A second scan of the same files reuses the shards.
 
         Parameters
         ----------
@@ -364,25 +369,27 @@ class ChoiceData:
         cache : path, optional
             Folder for the shards. None (default) for a folder next to the table, with the suffix .pcmcnet.
         memory : str or int
-            Memory for choice sets, while scanning and in training: a text such as "512 MiB", or a number of bytes.
+            Memory for choice sets during scanning and training: a text such as "512 MiB", or a number of bytes.
             "1 GiB" by default.
         workers : int, optional
-            Number of threads that convert the table, each with up to two fifths of ``memory``. The shards do not
-            depend on it. None (default) for 2, or 1 on a machine with one core.
+            Number of threads that convert the table, each with up to two fifths of ``memory``. The shards do not depend
+            on the number of threads. None (default) for 2, or 1 on a machine with one core.
         **roles
-            Roles of the columns by the keywords of :meth:`from_long`: ``choice_set`` (required), ``chosen``, ``rank``,
-            ``alternative``, ``individual``, ``features``, ``categorical``, ``available``, ``weight``, ``person``,
-            ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds`` and ``columns``, with the same defaults.
+            Roles of the columns, given with the keywords of :meth:`from_long`: ``choice_set`` (required), ``chosen``,
+            ``rank``, ``alternative``, ``individual``, ``features``, ``categorical``, ``available``, ``weight``,
+            ``person``, ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds`` and ``columns``, with the same
+            defaults.
 
         Returns
         -------
         ScannedData
-            The choice sets on disk. Models are fitted to it as to a ChoiceData.
+            The choice sets on disk. Models are fitted to this object in the same way as to ChoiceData.
 
         Raises
         ------
         SchemaError
-            If the table does not fit these roles. The message names the column, row, choice set and remedy.
+            If the table does not fit these roles. The message names the column, row and choice set, and says how to
+            correct the table.
         """
         from pcmcnet.data.scan import ScannedData  # it imports this module
 
@@ -399,7 +406,7 @@ class ChoiceData:
         return (len(self),)
 
     def __getitem__(self, index: Any) -> ChoiceData:
-        """Return some of the sets, selected by a slice, a list of positions or a mask: see :meth:`subset`."""
+        """Return the sets selected by a slice, a list of positions or a mask; see :meth:`subset`."""
         first = index[0] if isinstance(index, tuple) and index[1:] == (Ellipsis,) else index  # NumPy-style data[i, ...]
         return self.subset(np.arange(len(self))[first] if isinstance(first, slice) else first)
 
@@ -515,7 +522,7 @@ class ChoiceData:
         return flat[self.rows]
 
     def subset(self, index: ArrayLike) -> ChoiceData:
-        """Return some of the sets, as if the table had only their rows.
+        """Return the selected sets, as if the table had only their rows.
 
         Parameters
         ----------
@@ -535,14 +542,14 @@ class ChoiceData:
         return replace(self, **take_sets(self, set_positions(np.asarray(index), len(self))))
 
     def without_contents(self) -> ChoiceData:
-        """Return the data without the columns that are neither numbers nor categories."""
+        """Return the data without content columns (such as texts or images): only numbers and categories remain."""
         features = {name: column for name, column in self.features.items() if not isinstance(column, Contents)}
         individual = {name: column for name, column in self.individual.items() if not isinstance(column, Contents)}
         plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds=self.schema.curves)
         return replace(self, schema=plain, features=features, individual=individual)
 
     def with_positive_weight(self) -> ChoiceData:
-        """Return the sets with a weight above 0; the data itself if that is all of them."""
+        """Return the sets with a weight above 0; return the data itself if all weights are above 0."""
         positive = self.weights > 0
         return self if positive.all() else self.subset(positive)
 
@@ -566,7 +573,7 @@ class ChoiceData:
         Parameters
         ----------
         other : ChoiceData
-            Sets to append. Their rows follow those of this table.
+            Sets to append. Their rows follow the rows of this table.
 
         Returns
         -------
@@ -591,9 +598,9 @@ class ChoiceData:
         seed : int
             Seed of the random order, 0 by default.
         by : str or array, optional
-            Sets with equal values stay in one part: name of an individual or kept column, or an array of one value per
-            set. None (default) keeps the sets of each person together, if persons are declared. The name of the
-            choice-set column splits the sets of a person, too.
+            Name of an individual-level or kept column, or an array of one value per set. Sets with equal values stay in
+            the same part. None (default) keeps the sets of each person together, if persons are declared. If the name
+            of the choice-set column is given, the sets of a person may be separated.
 
         Returns
         -------
@@ -605,7 +612,7 @@ class ChoiceData:
         InputError
             If the shares do not add up to 1, or if there are fewer groups than parts.
         SchemaError
-            If ``by`` names neither an individual nor a kept column.
+            If ``by`` is neither an individual-level nor a kept column.
         """
         return tuple(self.subset(part) for part in split_parts(self.groups(by), parts, generator(seed)))
 
@@ -621,9 +628,9 @@ class ChoiceData:
         seed : int
             Seed of the random order, 0 by default.
         by : str or array, optional
-            Sets with equal values stay in one fold: name of an individual or kept column, or an array of one value per
-            set. None (default) keeps the sets of each person together, if persons are declared. The name of the
-            choice-set column splits the sets of a person, too.
+            Name of an individual-level or kept column, or an array of one value per set. Sets with equal values stay in
+            the same fold. None (default) keeps the sets of each person together, if persons are declared. If the name
+            of the choice-set column is given, the sets of a person may be separated.
 
         Returns
         -------
@@ -635,28 +642,28 @@ class ChoiceData:
         InputError
             If ``k`` is below 2 or above the number of groups.
         SchemaError
-            If ``by`` names neither an individual nor a kept column.
+            If ``by`` is neither an individual-level nor a kept column.
         """
         folds = fold_parts(self.groups(by), k, generator(seed))
         everything = np.arange(len(self))
         return [(self.subset(np.setdiff1d(everything, fold)), self.subset(fold)) for fold in folds]
 
     def groups(self, by: str | ArrayLike | None = None) -> Ints:
-        """Return the number of each set's group (S,).
+        """Return the group number of each set: (S,).
 
         Parameters
         ----------
         by : str or array, optional
-            Name of an individual or kept column, or an array of one value per set; equal values form a group. None
-            (default) groups by person, if persons are declared. The name of the choice-set column, or None without
-            persons, makes each set a group.
+            Name of an individual-level or kept column, or an array of one value per set; sets with equal values form a
+            group. If None (default), the sets of a person form a group, if persons are declared. With the name of the
+            choice-set column, or with None and no persons, each set is its own group.
 
         Raises
         ------
         InputError
             If ``by`` is an array that does not have one value per set.
         SchemaError
-            If ``by`` names neither an individual nor a kept column.
+            If ``by`` is neither an individual-level nor a kept column.
         """
         by = self.schema.group_column if by is None else by
         if by is None or (isinstance(by, str) and by == self.schema.choice_set and self.schema.rank is None):
@@ -665,7 +672,7 @@ class ChoiceData:
             columns = {**self.individual, **self.keep}
             if by not in columns:
                 raise SchemaError(
-                    f"column {by!r} is neither an individual nor a kept column, so it cannot group choice sets: "
+                    f"column {by!r} is neither an individual-level nor a kept column, so it cannot group choice sets: "
                     f"read the table with keep=[{by!r}]." + did_you_mean(by, columns)
                 )
             return number_groups(stored_values(columns[by]))

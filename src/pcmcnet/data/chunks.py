@@ -6,13 +6,13 @@ A source reads a table once, in the order of its rows:
 
     FrameChunks     a data frame or an Arrow table in memory, cut into views
     ParquetChunks   one Parquet file, read once and cut while it is decoded: for tables that fit into memory
-    FileChunks      a folder or a file of typed columns, in bounded memory: a first pass reads the ids alone
+    FileChunks      a folder or a file of typed columns, in bounded memory: a first pass reads only the ids
 
 A scanned table needs no source: each of its shards holds whole choice sets (:mod:`pcmcnet.data.scan`).
 
-If a table cannot be cut, ``of`` returns None. If that is detected only later, for example because more rows of a set
-follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In both cases the caller reads the
-whole table, with all checks.
+If a table cannot be cut, ``of`` returns None. If the problem is detected only later, for example because more rows of a
+set follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In both cases the caller reads
+the whole table and performs all checks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ChunkProblem:
 
 
 def too_fine_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
-    """Return a problem for each column whose values differ by less than float32 resolves; needs all chunks' spans."""
+    """Return a problem for each column whose values are too close for float32; the spans of all chunks are needed."""
     reason = "column {!r}: float32 may not resolve the differences between its values"
     return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_too_fine_for_float32]
 
@@ -91,7 +91,7 @@ class ChunkSource(Protocol):
 
 
 def open_table(table: Any, schema: Schema) -> InMemory | Path:
-    """Return the path of a Parquet file or a data frame unchanged; read anything else into an Arrow table."""
+    """Return a Parquet path or a data frame unchanged; read anything else into an Arrow table."""
     if isinstance(table, str | os.PathLike) and ending(Path(table)) == ".parquet":
         return Path(table)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
@@ -102,7 +102,7 @@ def open_table(table: Any, schema: Schema) -> InMemory | Path:
 
 
 def chunk_source(table: InMemory | Path, schema: Schema, rows: int | None = None) -> ChunkSource | None:
-    """Return chunks of about ``rows`` rows of a table from :func:`open_table`; None if it must be read whole."""
+    """Return chunks of about ``rows`` rows of a table from :func:`open_table`; None if the table must be read whole."""
     rows = rows or max(min(CHUNK_ROWS, CHUNK_VALUES // len(schema.columns)), 1)
     if isinstance(table, Path):
         return ParquetChunks.of(table, schema, rows)
@@ -114,7 +114,7 @@ def chunk_source(table: InMemory | Path, schema: Schema, rows: int | None = None
 
 @dataclass(frozen=True)
 class FrameChunks:
-    """A table in memory, cut between some of its choice sets."""
+    """A table in memory, cut into chunks between choice sets."""
 
     table: Rows
     starts: Ints  # (S + 1,) first row of each set, then the number of rows
@@ -159,7 +159,7 @@ def sets_in_chunks(data: ChoiceData, rows: int) -> Iterator[ChoiceData]:
 def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
     """Return the columns of a frame; None if one has mixed types, because chunks might be read as different types.
 
-    Numeric columns of pandas become arrays: slicing a series for each chunk is slow.
+    Numeric pandas columns become arrays, because slicing a series for each chunk is slow.
     """
     columns: dict[str, Any] = {name: frame[name] for name in schema.columns}
     if nw.Object in {column.dtype for column in columns.values()}:
@@ -227,7 +227,7 @@ class ParquetChunks:
 
 @dataclass(frozen=True)
 class FileChunks:
-    """A folder or a file of typed columns; only a few chunks are in memory at a time."""
+    """A folder or a file of typed columns; only a few chunks are in memory at the same time."""
 
     stream: TableStream
     choice_set: str
@@ -236,7 +236,7 @@ class FileChunks:
 
     @classmethod
     def of(cls, stream: TableStream, choice_set: str, rows: int, key_bytes: int) -> FileChunks | None:
-        """Read the ids and cut between sets; None in the cases of :func:`chunk_lengths`."""
+        """Read the ids and cut between sets; return None whenever :func:`chunk_lengths` does."""
         lengths = chunk_lengths(stream.only(choice_set), rows, key_bytes)
         return None if lengths is None else cls(stream, choice_set, lengths, rows)
 
@@ -269,7 +269,7 @@ class FileChunks:
 
 
 def _dictionary_encoded(table: pa.Table, columns: list[str]) -> pa.Table:
-    """Encode text columns as dictionaries, as some files of a folder deliver them already."""
+    """Encode text columns as dictionaries, because some files of a folder may already store them so."""
     for name in columns:
         if not pa.types.is_dictionary(table.schema.field(name).type):
             table = table.set_column(table.column_names.index(name), name, table[name].dictionary_encode())
@@ -340,7 +340,7 @@ def set_starts(ids: pa.ChunkedArray) -> Ints | None:
 
 
 def id_changes(ids: pa.Array) -> Ints:
-    """Return the rows whose id differs from that of the row before; ids are integers or text."""
+    """Return the rows whose id differs from the id of the previous row; ids are integers or text."""
     if is_text(ids.type):
         return np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
     numbers = ids.to_numpy()  # NumPy compares integers several times faster than Arrow

@@ -1,7 +1,7 @@
-"""Arrow columns -> checked NumPy columns; errors name the place of the first bad value.
+"""Arrow columns -> checked NumPy columns; errors give the position of the first bad value.
 
-An error names the column, the row (counted from 0 in the table), the choice set and the number of such rows. A reader
-checks its own rows only: bad values in unavailable rows are ignored.
+An error names the column, the row (counted from 0 in the table), the choice set and the number of bad rows. A reader
+checks only its own rows, so bad values in unavailable rows are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MISSING_REMEDY = "Drop them or declare missing='indicator'."
 
 @dataclass(frozen=True, slots=True)
 class ExactColumn:
-    """Some rows of a column without rounding: numbers with NaN for missing values, or category codes with -1."""
+    """Some rows of a column, not rounded: numbers with NaN for missing values, or category codes with -1."""
 
     name: str
     values: NDArray[Any]
@@ -53,13 +53,13 @@ class ExactColumn:
     categories: tuple[str, ...] | None = None
 
     def take(self, index: Ints) -> ExactColumn:
-        """Return some of the rows."""
+        """Return the given rows."""
         return replace(self, values=self.values[index], rows=self.rows[index])
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """Place of a chunk in a larger table: row numbers, and column spans that are checked once all chunks are read."""
+    """Position of a chunk in a larger table: row numbers, and column spans that are checked after the last chunk."""
 
     numbers: Ints  # row numbers in the larger table
     spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all chunks read so far
@@ -92,7 +92,7 @@ class ColumnReader:
         return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, context, folder)
 
     def at(self, rows: Ints) -> ColumnReader:
-        """Return a reader of other rows of the same columns."""
+        """Return a reader of the given rows of the same columns."""
         in_order = len(rows) == self.n_rows and bool((np.diff(rows) > 0).all())
         return replace(self, rows=rows, in_order=in_order)
 
@@ -102,12 +102,12 @@ class ColumnReader:
         return len(next(iter(self.columns.values())))
 
     def keep_only(self, columns: Set[str]) -> None:
-        """Free all other columns, in all readers of the table."""
+        """Free all columns except ``columns``, in all readers of the table."""
         for name in self.columns.keys() - columns:
             self.release(name)
 
     def release(self, column: str) -> None:
-        """Free one column, in all readers of the table; return the memory of a large column to the system."""
+        """Free a column in all readers of the table; the memory of a large column is returned to the system."""
         freed = self.columns.pop(column).nbytes
         self.distinct_by_column.pop(column, None)
         if freed >= _LARGE_COLUMN_BYTES:
@@ -189,7 +189,7 @@ class ColumnReader:
         return Numeric(narrow)
 
     def weight(self, column: str) -> NDArray[np.float32]:
-        """Read weights as float32. Missing weights are an error; tiny weights are rounded up instead of to 0."""
+        """Read weights as float32. Missing weights are an error; tiny weights are not rounded to 0."""
         narrow = self._finite_float32(column)
         if narrow is not None and narrow.all():
             return narrow
@@ -199,7 +199,7 @@ class ColumnReader:
         return np.where(lost, np.copysign(np.finfo(np.float32).tiny, exact.values), values).astype(np.float32)
 
     def _finite_float32(self, column: str) -> NDArray[np.float32] | None:
-        """Return numbers as float32 without a wider copy; None if they need the checks of other methods."""
+        """Return numbers as float32 without a wider copy; None if the other methods must check them."""
         values = self.columns[column]
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             narrow = self._pick(to_float32(values))
@@ -210,7 +210,7 @@ class ColumnReader:
     def categorical(
         self, column: str, *, missing: Missing = "error", missing_remedy: str = _MISSING_REMEDY
     ) -> Categorical:
-        """Read categories. Missing values are an error, or with ``missing`` "indicator" a category."""
+        """Read categories. Missing values are an error, or a category if ``missing`` is "indicator"."""
         return self._categorical(self._codes(column), missing, missing_remedy=missing_remedy)
 
     def checked(self, exact: ExactColumn, missing: Missing) -> Column:
@@ -258,7 +258,7 @@ class ColumnReader:
         return Categorical(np.where(is_missing, code, exact.values), categories)
 
     def flag(self, column: str) -> NDArray[np.bool_]:
-        """Read a column of 0/1 or false/true, also as text; raise SchemaError for other values."""
+        """Read a column of 0/1 or false/true, possibly written as text; raise SchemaError for other values."""
         values = self._flags(column)
 
         def got(at: int) -> Any:
@@ -288,14 +288,14 @@ class ColumnReader:
     # Errors
 
     def error_at(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
-        """Return the error for a row of the table."""
+        """Return the SchemaError for a bad row of the table."""
         number = row if self.context is None else self.context.numbers[row]
         return SchemaError(f"column {column!r}, row {number} (choice set {self.name_set(row)}): {problem} {remedy}")
 
     def require_valid(
         self, column: str, bad: NDArray[np.bool_], problem: str, remedy: str, got: Callable[[int], object] | None = None
     ) -> None:
-        """Raise SchemaError if any of the reader's rows is bad; the message shows the first of them in the table.
+        """Raise SchemaError if any of the reader's rows is bad; the message shows the first bad row of the table.
 
         Parameters
         ----------
@@ -308,7 +308,8 @@ class ColumnReader:
         remedy
             Sentence that tells the user what to do.
         got
-            Function from a position among the reader's rows to the bad value; None leaves it out of the message.
+            Function from a position among the reader's rows to the bad value; if None, the message does not show the
+            value.
         """
         marked = np.flatnonzero(bad)
         if marked.size:
@@ -403,7 +404,7 @@ def is_categorical(reader: ColumnReader, column: str) -> bool:
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the distinct texts that are mistakes in a column of numbers; ``counts`` are their frequencies.
+    """Return a mask of the distinct texts that are mistakes in a column of numbers; ``counts`` are text frequencies.
 
     Raises SchemaError if the column holds many distinct numbers as text, and logs a warning for other doubtful columns.
     """

@@ -1,7 +1,7 @@
-"""Summary of a table in plain JSON values: the range of each column, and example choice sets.
+"""Summary of a table as plain JSON values: the range of each column, and example choice sets.
 
-A fitted model saves the summary, so that forms and maps can be drawn without the table. Sets of weight 0 are left out.
-Equal tables have equal summaries.
+A fitted model saves the summary, so that forms and maps can be drawn without the table. Sets with weight 0 are left
+out. Equal tables have equal summaries.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def describe(data: ChoiceData) -> dict[str, Any]:
         ``columns``
             A dict for each column. Numeric columns: ``min``, ``max`` and ``quartiles``, each None if all values are
             missing. Categories: ``categories`` (the most frequent, sorted), ``most`` (the most frequent one) and
-            ``distinct`` (their number). Contents: ``kind``, ``distinct``, and facts of the kind: ``size`` of vectors,
-            ``min`` and ``max`` of datetimes and ids, ``categories`` and ``words`` of lists.
+            ``distinct`` (the number of categories). Content columns: ``kind``, ``distinct``, and facts about the kind:
+            ``size`` of vectors, ``min`` and ``max`` of datetimes and ids, ``categories`` and ``words`` of lists.
         ``example``
             A set of median size: ``individual``, ``alternatives`` and the position ``chosen``. None without sets.
         ``more_examples``
-            Up to seven other sets from the whole table; none if the table has contents such as images.
+            Up to seven other sets from the whole table; none if the table has content columns, such as texts or images.
         ``offers_differ``
             Whether the sets offer different alternatives: see :func:`has_varying_offers`.
 
@@ -106,12 +106,12 @@ def _facts(column: Column) -> dict[str, Any]:
 
 
 def content_facts(column: Contents) -> dict[str, Any]:
-    """Return the kind of a content column, the number of distinct contents and the facts of its kind."""
+    """Return the kind of a content column, the number of distinct values and the facts about its kind."""
     return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
 
 
 def _example(data: ChoiceData, at: int) -> dict[str, Any]:
-    """Return the set at position ``at`` in plain values."""
+    """Return the set at position ``at`` as plain values."""
     one = data.subset([at])
     individual = {name: json_values(column)[0] for name, column in one.individual.items()}
     columns = {name: json_values(column) for name, column in _alternative_columns(one).items()}

@@ -1,12 +1,12 @@
-"""Columns -> codes: the encoding of columns, learnt from the training part alone.
+"""Columns -> codes: the encoding of columns, which is learnt only from the training part.
 
 Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). Categories are numbered 1..c in the training vocabulary; 0
-stands for categories that are not in it. If the schema allows missing numbers, they become the mean (0 once
-standardised), and each column with missing values gets a 0/1 indicator feature. For models that use it, the label of
-an alternative is a category, too; a rare label carries no information about other sets and counts as unseen.
+denotes a category that is not in the vocabulary. If the schema allows missing numbers, they are replaced by the mean (0
+after standardisation), and each column with missing values gets a 0/1 indicator feature. Some models also use the label
+of an alternative as a category; a rare label carries no information about other sets and is treated as unseen.
 
-Encoders are learnt from a table in parts: a table in memory is one part, a scanned table has one part per shard. Only
-:mod:`pcmcnet.data.tensors`, which makes tensors of the codes, needs PyTorch.
+Encoders are learnt from the parts of a table: a table in memory is one part, and a scanned table has one part per
+shard. Only :mod:`pcmcnet.data.tensors`, which converts the codes to tensors, needs PyTorch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BLOCK_VALUES = 2**18  # numbers standardised at a time (smaller and larger block
 
 @dataclass(frozen=True, slots=True)
 class SideEncoder:
-    """The codes of one side: the columns of the alternatives, or those of the individual."""
+    """The codes of either the alternatives' or the individual's columns."""
 
     numeric: tuple[NumericCode, ...]
     categorical: tuple[CategoryCode, ...]
@@ -62,11 +62,11 @@ class SideEncoder:
 
     @property
     def n_numeric(self) -> int:
-        """Width of the numeric tensor: columns plus indicators."""
+        """Width of the numeric tensor: number of columns plus number of indicators."""
         return len(self.numeric) + sum(code.indicator for code in self.numeric)
 
     def __bool__(self) -> bool:
-        """Whether a network has any input from this side."""
+        """Whether a network has any input from these columns."""
         return bool(self.numeric or any(self.cardinalities) or self.contents)
 
     @property
@@ -91,7 +91,7 @@ class SideEncoder:
         frozen: Mapping[str, Frozen] | None = None,
         label: str | None = None,
     ) -> SideEncoder:
-        """Learn the codes of one side.
+        """Learn the codes of either the alternatives' or the individual's columns.
 
         Parameters
         ----------
@@ -102,11 +102,11 @@ class SideEncoder:
         bend
             Whether to transform numbers with a long right tail; False by default.
         contents
-            Whether the columns may hold contents such as vectors or images; False by default.
+            Whether there may be content columns, such as texts or images; False by default.
         curves
-            Kind of curve of the numeric columns that have one; none by default.
+            Kind of curve for each numeric column that has a curve; none by default.
         frozen
-            User-supplied encoders of content columns that are not trained; none by default.
+            User-supplied encoders of content columns, which are not trained; none by default.
         label
             Name of the label column, whose vocabulary leaves out rare labels; None (default) if labels are not used.
         """
@@ -122,7 +122,7 @@ class SideEncoder:
         return cls(numeric, tuple(categorical), learn_codes(each(_contents), frozen) if contents else ())
 
     def raw_numbers(self, columns: Columns) -> list[NDArray[np.float32]]:
-        """Return the numeric columns as they are.
+        """Return the numeric columns unchanged.
 
         Raises SchemaError for missing values in a column that had none in training, and for values that float32
         cannot hold once they are standardised.
@@ -153,16 +153,16 @@ class SideEncoder:
         return raw
 
     def with_knots(self, each: Each) -> SideEncoder:
-        """Return a copy whose numeric codes have knots at quantiles of the columns: possible limits of bins."""
+        """Return a copy whose numeric codes have knots at quantiles of the columns; bins may end at these knots."""
         return replace(self, numeric=learn_knots(self.numeric, each))
 
     def with_bins(self, max_bins: int) -> SideEncoder:
-        """Return a copy with up to ``max_bins`` bins of each column with knots, as further numeric codes."""
+        """Return a copy with further numeric codes: up to ``max_bins`` bins for each column with knots."""
         bins = (bin_code for code in self.numeric for bin_code in bin_codes(code, max_bins))
         return replace(self, numeric=(*self.numeric, *bins))
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
-        """Return standardised values, then indicators of missing values: (length, n_numeric)."""
+        """Return the standardised values, followed by the missing-value indicators: (length, n_numeric)."""
         out = np.empty((length, self.n_numeric), np.float32)
         raw, table, width = self.raw_numbers(columns), code_table(self.numeric), len(self.numeric)
         step = max(BLOCK_VALUES // max(width, 1), 1)  # rows per block
@@ -196,7 +196,7 @@ class SideEncoder:
         return out
 
     def prepared(self, columns: Columns) -> Iterator[tuple[Ints, NDArray[Any]]]:
-        """Yield codes and prepared distinct contents of each content column; missing contents become blank ones."""
+        """Yield the codes and the prepared distinct values of each content column; missing values become blank ones."""
         return (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,9 +214,9 @@ class Encoder:
     schema
         Roles of the columns.
     features
-        Codes of the columns of alternatives.
+        Codes of the alternatives' columns.
     individual
-        Codes of the columns of individuals.
+        Codes of the individual's columns.
     labels
         Whether the label of the alternative is one of the features; False by default.
     """
@@ -244,7 +244,7 @@ class Encoder:
         bend
             Whether to transform numeric features with a long right tail; False by default.
         frozen
-            User-supplied encoders of content columns that are not trained; none by default.
+            User-supplied encoders of content columns, which are not trained; none by default.
         labels
             Whether the label of the alternative, if declared, is a feature; False by default.
 
@@ -267,7 +267,7 @@ class Encoder:
         return cls(schema, features, individual, label is not None)
 
     def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
-        """Return a copy with knots learnt from the training part: see :meth:`SideEncoder.with_knots`."""
+        """Return a copy with knots learnt from the training part; see :meth:`SideEncoder.with_knots`."""
         features, individual = (
             getattr(self, side).with_knots(lambda f, side=attrgetter(side): data.each(partial(_apply, side, f)))
             for side in ("features", "individual")
@@ -280,7 +280,7 @@ class Encoder:
         return any(code.knots for side in (self.features, self.individual) for code in side.numeric)
 
     def with_bins(self, max_bins: int) -> Encoder:
-        """Return a copy with up to ``max_bins`` bins of each column with knots: see :meth:`SideEncoder.with_bins`."""
+        """Return a copy with up to ``max_bins`` bins for each column with knots; see :meth:`SideEncoder.with_bins`."""
         features, individual = self.features.with_bins(max_bins), self.individual.with_bins(max_bins)
         return replace(self, features=features, individual=individual)
 
@@ -290,7 +290,7 @@ class Encoder:
         Parameters
         ----------
         data
-            Choice sets with the columns of the training part; further columns are ignored.
+            Choice sets with the same columns as the training part; further columns are ignored.
         warn
             Whether to log categories that are not in the training vocabulary; True by default.
         device
@@ -318,7 +318,7 @@ class Encoder:
         return _feature_columns(data, self.schema.alternative if self.labels else None)
 
     def nbytes(self, data: ChoiceData) -> int:
-        """Return the size of the encoded tensors of ``data`` in bytes, without contents."""
+        """Return the size in bytes of the encoded tensors of ``data``, without content columns."""
         features, individual = (4 * s.n_numeric + 8 * len(s.categorical) for s in (self.features, self.individual))
         return len(data.rows) * features + len(data) * (individual + 5 * 8)
 
@@ -365,16 +365,18 @@ class Encoder:
             codes: tuple[Any, ...] = (*side.numeric, *side.categorical, *side.contents)
             for code in codes:
                 if code.name not in columns:
-                    raise ArtifactError(f"the saved encoder has a column {code.name!r} that the saved schema lacks.")
+                    raise ArtifactError(
+                        f"the saved encoder has a column {code.name!r} that is not in the saved schema."
+                    )
 
 
 def label_column(schema: Schema) -> str | None:
-    """Return the label column; None if there is none, or if it is already a feature or an individual column."""
+    """Return the label column; None if there is none, or if it is already a feature or an individual-level column."""
     return schema.alternative if schema.alternative not in (*schema.features, *schema.individual) else None
 
 
 def _feature_columns(data: ChoiceData, label: str | None) -> Columns:
-    """Return the features, and the labels if ``label`` names their column."""
+    """Return the features, and also the labels if ``label`` is the name of the label column."""
     if label is None:
         return data.features
     if data.labels is None:
@@ -403,7 +405,7 @@ def learn_encoder(
     labels: bool = False,
     frozen: Mapping[str, Frozen] | None = None,
 ) -> Encoder:
-    """Learn an encoder by :meth:`Encoder.learn`; the encoder of a scanned table is cached next to its shards."""
+    """Learn an encoder with :meth:`Encoder.learn`; the encoder of a scanned table is cached next to its shards."""
     if isinstance(data, ChoiceData) or frozen:
         return Encoder.learn(data, bend=bend, labels=labels, frozen=frozen)
     from pcmcnet.data.scan.scanned import learn_or_load_encoder  # it imports this module
@@ -420,7 +422,7 @@ def _contents(columns: Columns) -> Columns:
 
 
 def _apply(side: Callable[[ChoiceData], Columns], function: Callable[[Columns], U], part: ChoiceData) -> U:
-    """Apply a function to the columns of one side of a part; unlike a lambda, it can be sent to other processes."""
+    """Apply a function to some columns of a part; unlike a lambda, this function can be sent to other processes."""
     return function(side(part))
 
 
@@ -432,7 +434,7 @@ def _overflows_float32(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _find(columns: Columns, name: str, kind: str) -> Any:
     if name not in columns:
         raise SchemaError(
-            f"the model was trained with column {name!r}, which this table lacks." + did_you_mean(name, columns)
+            f"the model was trained with column {name!r}, which is not in this table." + did_you_mean(name, columns)
         )
     if columns[name].kind != kind:
         raise SchemaError(

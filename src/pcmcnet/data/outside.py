@@ -1,9 +1,10 @@
 """The outside option: an alternative of every choice set that has no features, such as buying nothing.
 
-A table need not have rows for it. Sets without such a row get one after all rows of the table. If no row of a set is
-chosen, its outside option was chosen. The features of the outside option are missing, even if its rows hold values.
-Individual columns, weight and person are those of the other rows. With labels, the option's name is its label; without
-labels, a feature of that name is 1 for the option and 0 for other alternatives.
+A table need not have rows for the outside option. Sets without such a row get one, which is added after all rows of the
+table. If no row of a set is chosen, its outside option was chosen. The features of the outside option are missing, even
+if its rows hold values. Individual-level columns, weight and person are taken from the other rows of the set. With
+labels, the option's name is its label; without labels, a feature of that name is 1 for the option and 0 for other
+alternatives.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ log = logging.getLogger("pcmcnet")
 def add_outside_rows(
     everything: ColumnReader, schema: Schema, set_of_row: NDArray[np.int32], ids: NDArray[Any]
 ) -> tuple[pa.Table, NDArray[np.int32]]:
-    """Return the table with a row of the outside option for each set, and the set number of each row."""
+    """Return the table with an outside-option row for each set, and the set number of each row."""
     # 1. Find the first other alternative of each set: rows of the outside option copy its columns.
     n, label, outside = len(set_of_row), schema.alternative, str(schema.outside)
     labels = None if label is None else everything.exact(label, categorical=True)
@@ -77,7 +78,7 @@ def add_outside_rows(
 
 
 def _warn_about_ignored_features(everything: ColumnReader, schema: Schema, is_outside: Bools) -> None:
-    """Log a warning if rows of the outside option have feature values: they are ignored."""
+    """Log a warning if outside-option rows have feature values, because these values are ignored."""
     present = [name for name in schema.features if name in everything.columns]
     filled = {name: _is_filled(everything.columns[name]) & is_outside for name in present}
     rows = np.any([*filled.values()], axis=0) if filled else is_outside[:0]
@@ -97,7 +98,7 @@ def _is_filled(column: pa.ChunkedArray) -> Bools:
 
 
 def blank_outside_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
-    """Make the features of outside options missing, in the fields of a ``ChoiceData`` of ``n_rows`` table rows."""
+    """Make the features of outside options missing in the fields of a ``ChoiceData`` with ``n_rows`` table rows."""
     schema, rows, labels = fields["schema"], fields["rows"], fields["labels"]
     is_outside = rows >= n_rows if labels is None else _is_label(labels.codes, labels.categories, schema.outside)
     features = {name: _blank(column, is_outside) for name, column in fields["features"].items()}
@@ -108,12 +109,12 @@ def blank_outside_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any
 
 
 def _is_label(codes: Ints | NDArray[np.int32], categories: Sequence[str], name: str) -> Bools:
-    """Return True for rows with the label ``name``; the code -1 is a missing label."""
+    """Return True for rows with the label ``name``; the code -1 marks a missing label."""
     return np.append([category == name for category in categories], False).astype(np.bool_)[codes]
 
 
 def _blank(column: Column, rows: Bools) -> Column:
-    """Return a copy in which the values of some rows are missing."""
+    """Return a copy in which the values of the given rows are missing."""
     if isinstance(column, Numeric):
         return Numeric(np.where(rows, np.float32(np.nan), column.values))
     if not isinstance(column, Categorical):
@@ -141,7 +142,7 @@ def with_filled_outside_features(data: ChoiceData) -> ChoiceData:
 
 
 def with_blank_outside_features(data: ChoiceData) -> ChoiceData:
-    """Make the features of outside options missing, after a change of features filled them in."""
+    """Make the features of outside options missing again, after they were filled in for a change of features."""
     is_outside = outside_rows(data)
     if is_outside is None:
         return data

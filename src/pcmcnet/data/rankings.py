@@ -6,8 +6,8 @@ A ranking is a sequence of choices: the best of all alternatives, then the best 
 
 This is exact for the logit. Any choice model can be fitted to the resulting sets: up to n - 1 ordinary choice sets; the
 k-th holds the alternatives that are not among the k - 1 best. A partial ranking gives fewer sets: alternatives without
-a rank are below all ranked ones, in no particular order. If a single alternative has no rank and a single rank is
-left, the alternative gets it, unless it is rank 1: the best and the worst of three are a full ranking.
+a rank are below all ranked ones, in no particular order. If only one alternative has no rank and only one rank is left,
+the alternative gets this rank, unless it is rank 1: the best and the worst of three are a full ranking.
 
 Shapes: N alternatives of S rankings -> N' alternatives of S' choice sets.
 """
@@ -32,14 +32,14 @@ _RANK_REMEDY = "Write 1 for the best, 2 for the next and so on, and nothing for 
 
 
 def first_choices(data: ChoiceData) -> ChoiceData:
-    """Return the first choice of each ranking, the one among all alternatives; other tables are returned unchanged."""
+    """Return the first choice of each ranking, made among all alternatives; other tables are returned unchanged."""
     if data.schema.rank is None:
         return data
     return data.subset([str(name).endswith("/1") for name in data.set_ids])  # ids made by `explode`
 
 
 def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: SetLayout) -> Floats:  # -> (N,)
-    """Read the rank of each alternative, inf if it has none.
+    """Read the rank of each alternative; the rank is inf if none is given.
 
     Raises SchemaError unless the ranks of each set are 1, 2, ... without ties or missing ranks.
     """
@@ -66,13 +66,14 @@ def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: Se
         raise sets.error_at(
             incomplete,
             f"column {column!r}: ranks must be 1, 2, ... without a gap, got {listed}",
-            "Correct them. If only the best and the worst of more than three are known, give only the best a rank.",
+            "Correct them. If only the best and the worst of more than three alternatives are known, give only the "
+            "best a rank.",
         )
     return ranks
 
 
 def _ranks_or_inf(reader: ColumnReader, column: str) -> Floats:
-    """Read ranks, integers from 1 on; inf for missing values."""
+    """Read ranks, which are integers starting at 1; missing values become inf."""
     values = reader.exact(column, categorical=False).values.astype(np.float64)
     bad = ~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values))
     problem = "expected a rank, a whole number from 1 on"
@@ -92,9 +93,9 @@ def _with_last_rank(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
 
 
 def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
-    """Return the fields of a ``ChoiceData`` of choices, from the fields and ranks (N,) of rankings.
+    """Return the fields of a ``ChoiceData`` with choices, computed from the fields and ranks (N,) of rankings.
 
-    The ids of the choice sets are those of the rankings followed by ``/1``, ``/2``, ...; the rows are numbered by the
+    The id of a choice set is the id of its ranking followed by ``/1``, ``/2``, ...; the rows are numbered by the
     alternatives of these sets.
     """
     offsets = fields["offsets"]

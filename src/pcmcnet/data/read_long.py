@@ -1,7 +1,7 @@
 """Long table + schema -> the fields of a ``ChoiceData``, with all checks.
 
-Checks run from the basic to the specific: columns, sets, availability, choices or ranks, labels, weights, persons,
-individuals, features. Each column is freed once it is converted.
+Checks run from general to specific: columns, sets, availability, choices or ranks, labels, weights, persons,
+individuals, features. Each column is freed from memory once it is converted.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class SetLayout:
         return np.searchsorted(self.offsets, alternatives, side="right") - 1
 
     def first(self, sets: Ints) -> str:
-        """Return the ids of the first five of some sets, as text."""
+        """Return the ids of the first five of the given sets, as text."""
         return ", ".join(str(self.ids[s]) for s in sets[:5])
 
     def error_at(self, sets: Ints, problem: str, remedy: str) -> SchemaError:
-        """Return the error for some sets."""
+        """Return the SchemaError for the given sets."""
         noun = "choice set" if len(sets) == 1 else "choice sets"
         more = f", ... ({len(sets)} in all)" if len(sets) > 5 else ""
         return SchemaError(f"{noun} {self.first(sets)}{more}: {problem}. {remedy}")
@@ -150,13 +150,13 @@ def read_long(
 
 
 def require_not_empty(n: int, schema: Schema) -> None:
-    """Raise SchemaError for an empty table, unless its choices are unknown: predictions of no rows are empty."""
+    """Raise SchemaError for an empty table, unless its choices are unknown: an empty table has empty predictions."""
     if n == 0 and schema.choices is not None:
         raise SchemaError("the table is empty: expected at least one row.")
 
 
 def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Return the set number of each row, in the order of first rows, and the ids of the sets."""
+    """Return the set number of each row, and the ids of the sets; sets are numbered by their first rows."""
     try:
         codes, values = renumber_by_first_row(distinct(column))
         ids = array_to_numpy(values)
@@ -251,7 +251,7 @@ def _features(reader: ColumnReader, schema: Schema) -> dict[str, Column]:
 
 
 def _per_set(reader: ColumnReader, names: tuple[str, ...], schema: Schema, sets: SetLayout) -> dict[str, Column]:
-    """Return one value per set of each column; raise SchemaError if a column varies, unless ``conflict`` is "first"."""
+    """Return columns with one value per set; raise SchemaError if a column varies, unless ``conflict`` is "first"."""
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
     numeric, kinds = {*schema.individual, *schema.features}.difference(schema.categorical or ()), schema.contents
@@ -270,7 +270,7 @@ def _per_set(reader: ColumnReader, names: tuple[str, ...], schema: Schema, sets:
             conflicts.append(f"{name!r} varies within {varying.size} choice sets (first: {sets.first(varying)})")
     if conflicts:
         raise SchemaError(
-            f"individual columns must be constant within a choice set, but {'; '.join(conflicts)}. "
+            f"individual-level columns must be constant within a choice set, but {'; '.join(conflicts)}. "
             f"Declare them as features, or pass conflict='first' to use the first value of each set."
         )
     return columns

@@ -33,10 +33,10 @@ def to_long(
     columns: Mapping[str, Any] | None = None,
     **roles: Any,
 ) -> tuple[pa.Table, Schema]:
-    """Return the long form of a wide table, and its schema: row r * K + k is alternative k of row r.
+    """Return the long form of a wide table, and its schema; long row r * K + k is alternative k of wide row r.
 
-    The parameters are those of ``ChoiceData.from_wide``; ``roles`` are the roles that a wide table and its long form
-    share, such as ``individual``, ``categorical`` and ``person``.
+    The parameters are the same as for ``ChoiceData.from_wide``; ``roles`` are the roles that a wide table and its long
+    form share, such as ``individual``, ``categorical`` and ``person``.
     """
     # 1. Check the roles, and build the schema of the long form.
     schema = Schema(choice_set="choice_set", features=features, named=columns or {}, **roles)  # type: ignore[arg-type]  # makes a tuple
@@ -78,7 +78,7 @@ def to_long(
 
 
 def long_form(table: Any, schema: Schema) -> pa.Table | None:
-    """Return the long form of a wide table by the schema of a similar table; None if the table is already long."""
+    """Return the long form of a wide table, using the schema of a similar table; None if the table is already long."""
     if not schema.wide or {schema.choice_set, "alternative"} <= set(names_of(table)):
         return None
     wide = dict(schema.wide)
@@ -127,17 +127,17 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
         )
     for label, where in place.items():
         if label not in codes:
-            raise SchemaError(f"feature {name!r} names {label!r}, which is not among the alternatives.")
+            raise SchemaError(f"feature {name!r} has an entry for {label!r}, which is not among the alternatives.")
         if not isinstance(where, str | Real):
             raise SchemaError(f"feature {name!r} of {label!r}: expected a column or a number, got {where!r}.")
     return [place[label] for label in codes]
 
 
 def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice_set: str | None) -> None:
-    """Raise SchemaError if two roles of a column contradict each other or leak the choice into the inputs.
+    """Raise SchemaError if roles of a column contradict each other or would reveal the choice to the model.
 
     A column may be both in ``individual`` and in ``available``: the availability of an alternative can describe the
-    individual (owns a car).
+    individual (for example, who owns a car).
     """
     by_role = {name: {place for place in row if isinstance(place, str)} for name, row in places.items()}
     available, ranked = by_role.pop("available", set()), by_role.pop("rank", set())
@@ -178,7 +178,7 @@ def _read(table: Any, schema: Schema, set_columns: list[str], places: Places, te
 
 
 def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str) -> pa.ChunkedArray:
-    """Interleave one column per alternative into one long column."""
+    """Interleave the columns of the alternatives into one long column."""
     # 1. Bring the columns to a common type.
     n = arrow.num_rows
     parts = [arrow[p].combine_chunks() if isinstance(p, str) else pa.array(np.full(n, p)) for p in places]
@@ -192,7 +192,7 @@ def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str)
             parts = [_as_one(part, kinds) for part in parts]
         except pa.ArrowException as error:
             types = ", ".join(sorted(map(str, kinds)))
-            raise SchemaError(f"feature {name!r}: expected columns of one type, got {types}.") from error
+            raise SchemaError(f"feature {name!r}: expected columns of the same type, got {types}.") from error
     # 2. Take the values row by row.
     order = np.arange(n * len(parts)).reshape(len(parts), n).T.ravel()
     return pa.chunked_array(parts).take(order)
@@ -216,7 +216,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outside: str | None) -> pa.Array:
-    """Return 1 for the chosen alternative of each row, 0 for others; a missing value chooses the outside option.
+    """Return 1 for the chosen alternative of each row, 0 for others; a missing value means the outside option.
 
     Raises SchemaError if a value stands for no alternative.
     """
@@ -225,7 +225,7 @@ def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outs
         values = [*names(distinct_values), None]  # the last entry is for code -1: missing
         choices = [names(pa.array([code]))[0] for code in codes.values()]
     except (*UNREADABLE, TypeError) as error:
-        raise SchemaError(f"column {name!r}: expected text or numbers that stand for the alternatives.") from error
+        raise SchemaError(f"column {name!r}: expected text or numbers that identify the alternatives.") from error
     if len(set(choices)) < len(choices) or None in choices:
         raise SchemaError(f"alternatives: expected a distinct value for each label, got {dict(codes)!r}.")
     position: dict[Any, int] = {value: k for k, value in enumerate(choices)}

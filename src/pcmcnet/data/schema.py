@@ -33,7 +33,7 @@ _WIDE_ENTRIES = ("alternatives", "features", "chosen", "rank", "available", "cho
 
 
 def wide_roles(value: Any) -> dict[str, Any]:
-    """Return the roles of a wide table with plain values; {} for a long table. Raise SchemaError for other values.
+    """Return the roles of a wide table as plain values, or {} for a long table. Raise SchemaError for other values.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def wide_roles(value: Any) -> dict[str, Any]:
 
 
 def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the roles of the long form that follow from those of a wide table."""
+    """Return the roles of the long form that follow from the roles of a wide table."""
     optional = {role: role for role in ("chosen", "rank", "available") if role in wide}
     return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **optional}
 
@@ -75,7 +75,7 @@ def labels_of(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, An
 
 
 def label_of(label: Any) -> Any:
-    """Return integers, such as the codes of a survey, as text, and other labels unchanged."""
+    """Return integer labels, such as survey codes, as text, and other labels unchanged."""
     return str(label) if isinstance(label, Integral) and not isinstance(label, bool) else label
 
 
@@ -119,7 +119,7 @@ class Schema:
     features : list of str
         Columns of the alternative. Empty by default.
     categorical : list of str, optional
-        Columns among ``individual`` and ``features`` that are categories. None (default) decides by type: text,
+        Columns among ``individual`` and ``features`` that are categories. If None (default), the type decides: text,
         booleans and dictionaries are categories.
     available : str, optional
         Column of 0/1 or booleans; rows with 0 are left out of their set. None by default.
@@ -133,23 +133,24 @@ class Schema:
     outside : str, optional
         Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no features
         and needs no rows. If no row of a set is chosen, its outside option was chosen. Without ``alternative``, a
-        feature of this name is 1 for the option and 0 for others. None by default.
+        feature of this name is 1 for the outside option and 0 for the other alternatives. None by default.
     conflict : {"error", "first"}
-        If an individual column varies within a set: raise an error (default), or use the value of the first row.
+        What to do if an individual-level column varies within a set: raise an error (default), or use the value of the
+        first row.
     missing : {"error", "indicator"}
-        If a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that marks
-        missing numbers; missing categories become a category.
+        What to do if a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that
+        marks missing numbers; missing categories become a category of their own.
     kinds : dict
         Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
         "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that networks
-        also see through a curve. Other models use such numbers as they are. Empty by default.
+        also see through a curve. Other models use such numbers without a curve. Empty by default.
     named : dict
         Display names and units of columns, as in ``{"price": {"name": "Price", "unit": "EUR"}}``. In files and in
-        ``ChoiceData.from_long`` it is called ``columns``. Models ignore it, and so does ``==``. Empty by default.
+        ``ChoiceData.from_long``, this argument is called ``columns``. Models and ``==`` ignore it. Empty by default.
     wide : dict
-        Roles of a wide table by the arguments of ``ChoiceData.from_wide``: ``alternatives``, ``features``, ``chosen``,
-        ``rank``, ``available``, ``choice_set``. The other fields are the roles of its long form. Empty (default) for a
-        long table.
+        Roles of a wide table, given as arguments of ``ChoiceData.from_wide``: ``alternatives``, ``features``,
+        ``chosen``, ``rank``, ``available``, ``choice_set``. The other fields are the roles of its long form. Empty
+        (default) for a long table.
 
     Raises
     ------
@@ -194,7 +195,7 @@ class Schema:
         object.__setattr__(self, "named", column_names(self.named, self.columns))
 
     def _require_apart(self) -> None:
-        """Raise SchemaError if two roles of a column contradict each other or leak the choice into the inputs."""
+        """Raise SchemaError if roles of a column contradict each other or would reveal the choice to the model."""
         require_distinct({role: getattr(self, role) for role in _SINGLE})
         inputs = [*self.individual, *self.features]
         for name, times in Counter(inputs).items():
@@ -214,7 +215,7 @@ class Schema:
             unknown = [column for column in columns if column not in input_names]
             if unknown:
                 raise SchemaError(
-                    f"{role} names {unknown[0]!r}, which is neither in individual nor in features."
+                    f"{role} includes {unknown[0]!r}, which is in neither individual nor features."
                     + did_you_mean(unknown[0], inputs)
                 )
         for name in self.kinds:
@@ -271,28 +272,28 @@ class Schema:
 
     @property
     def choices(self) -> str | None:
-        """Column of the choices: ``chosen`` or ``rank``; None if the choices are unknown."""
+        """Column with the choices: ``chosen`` or ``rank``; None if the choices are unknown."""
         return self.rank if self.chosen is None else self.chosen
 
     @property
     def group_column(self) -> str | None:
-        """Column whose sets stay together in splits: the person, or the id of a ranking; None without both."""
+        """Column whose groups of sets stay together in splits: the person or ranking id; None if there is neither."""
         return self.choice_set if self.person is None and self.rank is not None else self.person
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
-        """Columns of the set that models do not use, each once: ``keep``, ``person``, and the ids of rankings."""
+        """Set-level columns that models do not use, each once: ``keep``, ``person``, and the ranking ids."""
         ranking = None if self.rank is None else self.choice_set
         return tuple(dict.fromkeys([*self.keep, *(name for name in (self.person, ranking) if name is not None)]))
 
     @property
     def contents(self) -> dict[str, str]:
-        """Kind of each column that is neither a number nor a category."""
+        """Kind of each content column, which is neither a number nor a category."""
         return {name: kind for name, kind in self.kinds.items() if kind in KINDS}
 
     @property
     def curves(self) -> dict[str, Curve]:
-        """Kind of curve of each number that networks also see through a curve."""
+        """Kind of curve for each numeric column that networks also see through a curve."""
         return {name: cast("Curve", kind) for name, kind in self.kinds.items() if kind in CURVES}
 
     @property
@@ -305,14 +306,14 @@ class Schema:
 
     @property
     def number_columns(self) -> frozenset[str]:
-        """Columns that are read as numbers; needs a schema with its categorical columns resolved."""
+        """Columns that are read as numbers; the categorical columns of the schema must be resolved."""
         names = {*(self.categorical or ()), *self.contents}
         flags = {self.chosen, self.rank, self.available, self.weight} - {None}
         return frozenset({*self.individual, *self.features} - names) | cast("set[str]", flags)
 
     @property
     def id_columns(self) -> frozenset[str]:
-        """Columns of ids: integers if all values are written as integers, names otherwise."""
+        """Columns of ids; ids are integers if all values are written as integers, otherwise names."""
         whole = [name for name, kind in self.contents.items() if KINDS[kind].is_whole_number]
         return frozenset([self.choice_set, *whole])
 
@@ -322,14 +323,14 @@ class Schema:
         return self.text_columns | self.id_columns
 
     def for_prediction(self) -> Schema:
-        """Return the schema of a table to predict: without choices, weights, persons and kept columns."""
+        """Return the schema of a table to predict, which has no choices, weights, persons or kept columns."""
         removed = {self.chosen, self.rank, self.weight, *self.kept_columns}
         removed -= {*self.individual, *self.features, self.alternative, self.choice_set}
         named = {name: words for name, words in self.named.items() if name not in removed}
         return replace(self, chosen=None, rank=None, weight=None, person=None, keep=(), named=named)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema as plain JSON values; fields of later releases are left out unless they are set."""
+        """Return the schema as plain JSON values; fields added in later releases are left out unless they are set."""
         entries: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         words = entries.pop("named")
         entries["columns"] = {k: {entry: text for entry, text in v.items() if text} for k, v in words.items()}
@@ -403,7 +404,7 @@ class Schema:
 
 
 def require_distinct(columns: Mapping[str, str | None]) -> None:
-    """Raise SchemaError if two roles name the same column; ``columns`` maps roles to columns."""
+    """Raise SchemaError if two roles have the same column; ``columns`` maps roles to columns."""
     roles: dict[str, str] = {}
     for role, name in columns.items():
         if name is not None and (first := roles.setdefault(name, role)) != role:
@@ -411,7 +412,7 @@ def require_distinct(columns: Mapping[str, str | None]) -> None:
 
 
 def _toml(value: Any) -> str:
-    """Return a text, number, list or mapping as TOML; TOML strings are written as JSON."""
+    """Return a text, number, list or mapping as TOML; strings are written as in JSON."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(name)} = {_toml(entry)}" for name, entry in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Subsets of choice sets: random splits and folds, selected sets, concatenation, and the hash of a table."""
+"""Subsets of choice data: random splits and folds, selected sets, concatenation, and the hash of a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def number_groups(values: NDArray[Any]) -> Ints:
-    """Return the number of each value among the distinct values, which may be of any type."""
+    """Return the position of each value among the distinct values, which may be of any type."""
     if values.dtype.kind == "O":
         numbers: dict[Any, int] = {}
         try:
@@ -42,7 +42,7 @@ def number_groups(values: NDArray[Any]) -> Ints:
 
 
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
-    """Split into non-empty parts; each share is met up to the size of one group."""
+    """Split into non-empty parts; each share is exact up to the size of one group."""
     shares = require_shares(parts)
     # 1. Order the sets by a random order of their groups, and find where each group ends.
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
@@ -107,12 +107,12 @@ def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
     sets = index.astype(np.int64)
     sets = np.where(sets < 0, sets + n_sets, sets)
     if len(np.unique(sets)) != len(sets):
-        raise InputError("a choice set can be selected only once: the positions repeat.")
+        raise InputError("a choice set can be selected only once, but some positions are repeated.")
     return sets
 
 
 def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
-    """Return the fields of the selected sets, in the order of ``sets``; their rows are renumbered in table order."""
+    """Return the fields of the selected sets, in the order of ``sets``; the rows are renumbered in table order."""
     sizes = data.sizes[sets]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.arange(offsets[-1]) + np.repeat(data.offsets[sets] - offsets[:-1], sizes)
@@ -147,7 +147,7 @@ def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
 
 
 def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[str, Any]:
-    """Return the columns of some sets and of their alternatives."""
+    """Return the columns of the given sets and of their alternatives."""
     return {
         "set_ids": data.set_ids[sets],
         "chosen": None if data.chosen is None else data.chosen[sets],
@@ -160,7 +160,7 @@ def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[s
 
 
 def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
-    """Return the fields of the sets of two tables; the rows of the second follow those of the first."""
+    """Return the joined fields of two tables; the rows of the second table follow the rows of the first."""
     if first.schema != second.schema:
         raise SchemaError("only choice data with equal schemas can be joined.")
     chosen = labels = None
@@ -193,7 +193,7 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
 
 
 def fingerprint(data: ChoiceData) -> str:
-    """Return a SHA-256 hash of roles, sizes, choices, weights, features, labels, individual columns and persons."""
+    """Return a SHA-256 hash of roles, sizes, choices, weights, features, labels, individuals' columns and persons."""
     digest = hashlib.sha256(repr(sorted(data.schema.without_names.to_dict().items())).encode())
     for name, array in (("offsets", data.offsets), ("chosen", data.chosen), ("weights", data.weights)):
         _add(digest, name, array)

@@ -1,11 +1,12 @@
-"""Choice sets -> tensors on a device, by the codes of an encoder.
+"""Choice sets -> tensors on a device, converted with the codes of an encoder.
 
     encode_sets   choice data, whose columns have been checked
     encode_rows   a chunk of an unchecked table: columns are copied to the device, then checked and encoded there
 
 Both give the same tensors. :func:`pcmcnet.data.kinds.number.standardise` standardises numbers in float64: with NumPy
-for the CPU, and with PyTorch on another device, which receives float32 numbers from page-locked memory. There K columns
-of n rows are standardised as (K, n) and transposed to (n, K), several times faster than on a CPU core.
+for the CPU, and with PyTorch on another device, which receives float32 numbers from page-locked memory. On such a
+device, K columns of n rows are standardised as (K, n) and transposed to (n, K), which is several times faster than on a
+CPU core.
 
 The checks of ``encode_rows`` are fast but do not locate errors: if one fails, the function returns a
 :class:`ChunkProblem`. The caller then reads the whole table with :mod:`pcmcnet.data.read_long`, which either raises an
@@ -55,7 +56,7 @@ class EncodedChunk:
 def encode_chunk(
     encoder: Encoder, chunk: Chunk | ChunkProblem | ChoiceData, device: torch.device
 ) -> EncodedChunk | ChunkProblem:
-    """Encode a chunk of a table or of choice data on a device; return a problem unchanged."""
+    """Encode a chunk of a table or of choice data on a device; if the chunk is a problem, return it unchanged."""
     if isinstance(chunk, ChoiceData):
         unseen = UnseenCounts()
         return EncodedChunk(encode_sets(encoder, chunk, unseen, device), unseen)
@@ -116,7 +117,7 @@ def _coded(side: SideEncoder, columns: Columns, device: torch.device) -> tuple[C
 
 
 def can_encode_rows(schema: Schema) -> bool:
-    """Return True if ``encode_rows`` supports the schema: network inputs and no other roles to check."""
+    """Return True if ``encode_rows`` supports the schema, which may have network inputs but no other roles to check."""
     roles = (schema.available, schema.outside, schema.rank, schema.weight, schema.chosen)
     return not (schema.contents or schema.wide or any(role is not None for role in roles))
 
@@ -208,7 +209,7 @@ def _categories(rows: Rows, name: str) -> Categorical | None:
 
 
 def _raw_numbers(rows: Rows, codes: Sequence[NumericCode], length: int, device: torch.device) -> Tensor | None:
-    """Return numeric columns, each once, as float32 or float64: (K, n).
+    """Return each numeric column once, as float32 or float64: (K, n).
 
     Returns None if values are missing, or if a type is neither an integer nor a float.
     """
@@ -232,7 +233,7 @@ def _raw_numbers(rows: Rows, codes: Sequence[NumericCode], length: int, device: 
 
 
 def _column_names(codes: Sequence[NumericCode]) -> list[str]:
-    """Return the column names of some codes, each once."""
+    """Return the column names of the given codes, each once."""
     return list(dict.fromkeys(code.name for code in codes))
 
 
@@ -240,14 +241,14 @@ def _column_names(codes: Sequence[NumericCode]) -> list[str]:
 
 
 def indices_on_device(columns: Sequence[NDArray[np.int32]], length: int, device: torch.device) -> Tensor:
-    """Return codes of categories as int64: (n, K)."""
+    """Return category codes as int64: (n, K)."""
     return copy_to_device([[column] for column in columns], length, torch.int32, device).t().long().contiguous()
 
 
 def numbers_on_device(
     codes: Sequence[NumericCode], columns: Sequence[NDArray[np.float32]], length: int, device: torch.device
 ) -> Tensor:
-    """Return standardised numbers, then indicators of missing values: (n, K + indicators). Missing numbers are 0."""
+    """Return standardised numbers, 0 if missing, then the missing-value indicators: (n, K + indicators)."""
     out = torch.empty((length, len(codes) + sum(code.indicator for code in codes)), device=device)
     for begin in range(0, length, BLOCK_ROWS):
         block = [[column[begin : begin + BLOCK_ROWS]] for column in columns]
@@ -278,7 +279,7 @@ def copy_table_to_device(table: pa.Table, device: torch.device) -> Tensor:
     """Copy the columns of a table to a device: (K, n). A copy to a GPU is asynchronous.
 
     All columns have the same type and no missing values. Arrow writes the whole table in one call that releases the
-    GIL; with one call per column, threads wait for the GIL longer than they copy.
+    GIL; with one call per column, threads would spend more time waiting for the GIL than copying.
     """
     # 1. Write the table as an Arrow stream into page-locked memory, and copy that to the device.
     on_gpu, batches = device.type == "cuda", [batch for batch in table.to_batches() if batch.num_rows]

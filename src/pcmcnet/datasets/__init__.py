@@ -1,4 +1,4 @@
-"""Named tables: simulators with known choice probabilities, and public tables inside installed packages."""
+"""Data sets: simulators with known choice probabilities, and public tables inside installed packages."""
 
 from pcmcnet.datasets import airline, markov, mlba, packaged, truth
 

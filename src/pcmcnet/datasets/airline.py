@@ -1,8 +1,8 @@
-"""Airline itinerary choices with known probabilities: a table of the paper's size, columns and ranges.
+"""Airline itinerary choices with known probabilities: a table with the size, columns and ranges of the paper's table.
 
-Individuals belong to two segments, business and leisure, in shares that depend on their features. The segments have
-preferences for price, duration, connections, time of day and airline, and context effects (attraction and similarity).
-The simulator draws individuals and the itineraries that their searches return::
+Each individual belongs to one of two segments, business or leisure, with probabilities that depend on the individual's
+features. The segments have preferences for price, duration, connections, time of day and airline, and show context
+effects (attraction and similarity). The simulator draws individuals and the itineraries that their searches return::
 
     table = airline.simulate(5_000, seed=0)
     data = ChoiceData.from_long(table, **airline.ROLES)
@@ -62,7 +62,7 @@ Arrays = Mapping[str, NDArray[Any]]  # columns by name; texts are codes from 0
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Coefficients of one segment in the formulas above, all at least 0; ``hour`` is the preferred departure hour."""
+    """Coefficients of one segment in the formulas above, all non-negative; ``hour`` is the preferred departure hour."""
 
     price: float
     duration: float
@@ -88,7 +88,7 @@ PAIRS_PER_CHUNK = 1 << 17  # pairs in one temporary array, small enough for the 
 
 
 def mixture(individuals: Arrays, itineraries: Arrays, offsets: Ints) -> Floats:
-    """Return the choice probabilities (N,) of itineraries (N,) for individuals (S,); texts are codes."""
+    """Return the choice probabilities (N,) of itineraries (N,) for individuals (S,); text columns are codes."""
     attracts, dominated, alike = _relations(itineraries, offsets)
     share = spread(segment_share(individuals), offsets)
     hour = itineraries["outDepTime"] / 3600
@@ -126,8 +126,8 @@ def segment_share(individuals: Arrays) -> Floats:  # (S,)
 def _relations(itineraries: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floats]:
     """Return log(1 + sum_j D_ij), log(1 + sum_j D_ji) and log(sum_j N_ij), each (N,).
 
-    Sets of equal size are computed in blocks without padding, so that results do not depend on the other sets, bit for
-    bit.
+    Sets of equal size are computed in blocks without padding, so that the results for a set are identical, bit for bit,
+    whatever the other sets are.
     """
     position = np.stack(
         [
@@ -218,7 +218,7 @@ SEARCHES_PER_CHUNK = 2048  # searches whose 288 itineraries are ranked at a time
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The fixed world of all simulated tables: pairs (O,), their airlines (O, K), flights and waits (O, K, F)."""
+    """Fixed inputs of all simulated tables: pairs (O,), their airlines (O, K), flights and waiting times (O, K, F)."""
 
     domestic: NDArray[np.bool_]
     continental: NDArray[np.bool_]
@@ -243,7 +243,7 @@ class Searches:
 
 @cache
 def world() -> World:
-    """Draw the world from a fixed seed."""
+    """Draw the inputs that all simulated tables share, from a fixed seed."""
     rng = np.random.default_rng(33_951)
     n = len(PAIRS)
     kind = rng.permutation(np.repeat([0, 1, 2], [24, 51, 22]))  # domestic, continental, intercontinental
@@ -303,7 +303,7 @@ def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str
 
 
 def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Draw the offers of each search (S, OFFERS): airline, connections on both ways, number of airlines, and price."""
+    """Draw the offers of each search (S, OFFERS): airline, connections each way, number of airlines, and price."""
     w = world()
     shape = (len(pair), OFFERS)
     share = np.array([0.22, 0.17, 0.15, 0.13, 0.11, 0.09, 0.08, 0.05]).cumsum()
@@ -333,7 +333,7 @@ def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArra
 
 
 def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, sometimes a higher cabin's."""
+    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, sometimes as in a higher cabin."""
     shape = (n, OFFERS, FLIGHTS)
     out = np.array([1.0, 1.06, 1.15, 1.35, 3.0])[(rng.random(shape)[..., None] >= [0.5, 0.7, 0.86, 0.97]).sum(-1)]
     out[out == 3.0] *= np.exp(0.4 * rng.standard_normal(int((out == 3.0).sum())))
@@ -342,7 +342,7 @@ def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _pick(sizes: Ints, rng: np.random.Generator) -> Ints:
-    """Draw ``sizes`` distinct itinerary numbers for each search, earlier offers more often: (S,) -> (N,)."""
+    """Draw ``sizes`` distinct itinerary numbers for each search; earlier offers are drawn more often: (S,) -> (N,)."""
     weight = np.repeat(0.6 * np.log(0.8) * np.arange(OFFERS), FLIGHTS * FLIGHTS)
     drawn = []
     for start in range(0, len(sizes), SEARCHES_PER_CHUNK):
@@ -387,7 +387,7 @@ def _itineraries(pair: Ints, nights: Ints, dtd: Ints, rng: np.random.Generator) 
 
 
 def _flight(departure: Ints, stops: Ints, wait: Ints, shift: Ints, km: Floats) -> tuple[Ints, Ints]:
-    """Return arrival (local time, minutes from midnight of the first day) and duration (minutes) of one way."""
+    """Return arrival (local time, minutes from midnight of the first day) and duration (minutes) of a one-way trip."""
     minutes = np.rint((33 + km / 13.5 * (1 + 0.12 * stops)) / 5).astype(np.int64) * 5 + stops * (40 + wait)
     arrival = departure + minutes + shift
     curfew = np.where(arrival % DAY > LAST_LANDING, DAY - arrival % DAY, 0)
@@ -405,12 +405,12 @@ ITINERARY = ("airlines", "totalPrice", "totalTripDurationMinutes", "nFlights", "
 
 
 def probabilities(table: Any) -> Floats:
-    """Compute the choice probabilities of the process.
+    """Compute the true choice probabilities of the simulator.
 
     Parameters
     ----------
     table : path, mapping of arrays, or data frame
-        One row per itinerary, with adjacent rows for each search. It has the columns individual, officeID,
+        One row per itinerary, with adjacent rows for each search. The table has the columns individual, officeID,
         staySaturday, isContinental, isDomestic, depWeekDay, dtd, airlines, totalPrice, totalTripDurationMinutes,
         nFlights, nAirlines and outDepTime; other columns are ignored.
 
@@ -458,14 +458,14 @@ def business_share(table: Any) -> Floats:
 
 
 def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
-    """Simulate airline searches, one choice each, with the true probabilities.
+    """Simulate airline searches with one choice each, and return the true probabilities as a column.
 
     Parameters
     ----------
     sets : int
         Number of choice sets, at least 1; 33,951 by default, as in the paper's table.
     seed : int
-        Seed of the random generator, at least 0: the same seed gives the same table.
+        Seed of the random generator, at least 0; the same seed gives the same table.
 
     Returns
     -------
@@ -532,7 +532,7 @@ def _table(searches: Searches, choice: NDArray[np.int8], p: Floats) -> pa.Table:
 
 
 def _read(table: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the columns as arrays, with texts as codes; raise InputError for invalid values."""
+    """Return the columns as arrays, with codes instead of texts; raise InputError for invalid values."""
     arrow = read_table(table, names)
     columns = {}
     for name in names:

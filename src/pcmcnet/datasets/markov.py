@@ -1,18 +1,18 @@
-"""Choices that follow a pairwise choice Markov chain of given rates, with known probabilities.
+"""Choices that follow a pairwise choice Markov chain with given rates, so that the choice probabilities are known.
 
 A universe of n items has rates q_ij >= 0 of leaving i for j, with q_ij + q_ji > 0 for every pair (Ragain & Ugander,
-2016). In a choice set S the chain moves among the items of S only, and the probability of an item is the share of time
+2016). In a choice set S, the chain moves only among the items of S, and the probability of an item is the share of time
 the chain spends in it: p_S solves, for each j in S,
 
     sum_{i in S} p_i q_ij = p_j sum_{i in S} q_ji,    sum(p) = 1.
 
-In a pair, P(i) = q_ji / (q_ij + q_ji). The stationary distribution is computed by eliminating one item at a time
-(Grassmann, Taksar & Heyman, 1985). This only adds, multiplies and divides numbers >= 0, so every probability is exact
-up to rounding. Rates may be 0: an item to which the chain cannot return has probability 0.
+In a pair, P(i) = q_ji / (q_ij + q_ji). The stationary distribution is computed by eliminating one item after another
+(Grassmann, Taksar & Heyman, 1985). The elimination only adds, multiplies and divides numbers >= 0, so every probability
+is exact up to rounding. Rates may be 0: an item to which the chain cannot return has probability 0.
 
 Rock-paper-scissors with 1/2 < alpha <= 1 (the paper's section on properties): the chain leaves the loser of a pair for
 the winner at rate alpha, and the winner for the loser at rate 1 - alpha. In a pair the winner is chosen with
-probability alpha; among the three, each has probability 1/3. So P(rock | rock, paper, scissors) = 1/3 >
+probability alpha; in the set of all three items, each has probability 1/3. So P(rock | rock, paper, scissors) = 1/3 >
 P(rock | rock, paper) = 1 - alpha for alpha > 2/3: adding scissors raises the probability of rock, a violation of
 regularity.
 
@@ -74,7 +74,7 @@ def rock_paper_scissors(alpha: float = 0.75) -> Floats:
 
 
 def random_pcmc(n: int, *, seed: int, zeros: float = 0.0) -> Floats:
-    """Draw the rates of a PCMC model: log-normal, some of them 0.
+    """Draw the rates of a PCMC model from a log-normal distribution, with some rates set to 0.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def random_pcmc(n: int, *, seed: int, zeros: float = 0.0) -> Floats:
     seed : int
         Seed of the random generator, at least 0.
     zeros : float
-        Probability, from 0 to 1, that one of the two rates of a pair is 0; never both. 0 by default.
+        Probability, from 0 to 1, that one of the two rates of a pair is 0; they are never both 0. 0 by default.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def probabilities(rates: ArrayLike, members: Iterable[int] | None = None) -> Flo
     Raises
     ------
     InputError
-        If the rates are invalid (a ``ChainError``), or if ``members`` names an unknown item or an item twice.
+        If the rates are invalid (a ``ChainError``), or if ``members`` includes an unknown item or an item twice.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def simulate(
     labels: Sequence[str] | None = None,
     one_hot: bool = True,
 ) -> pa.Table:
-    """Simulate choices from random sets of items, with their true probabilities.
+    """Simulate choices from random sets of items, and return the true probabilities as a column.
 
     Parameters
     ----------
@@ -187,13 +187,14 @@ def simulate(
     sets : int
         Number of choice sets, at least 1.
     seed : int
-        Seed of the random generator, at least 0: the same seed gives the same table.
+        Seed of the random generator, at least 0; the same seed gives the same table.
     sizes : sequence of int, optional
-        Possible sizes of the sets, all equally likely. None (default) for 2 to n. All items are equally likely.
+        Possible set sizes, all equally likely; None (default) for 2 to n. The items of a set are drawn with equal
+        probability.
     labels : sequence of str, optional
         Labels of the items. None (default) for item0, item1, ...
     one_hot : bool
-        Whether to add a 0/1 column is_<label> for each item, as features. True by default.
+        Whether to add a 0/1 feature column is_<label> for each item. True by default.
 
     Returns
     -------
@@ -228,14 +229,14 @@ def simulate(
 
 
 def simulate_rock_paper_scissors(sets: int, *, seed: int, alpha: float = 0.75) -> pa.Table:
-    """Simulate choices between two or three of rock, scissors and paper.
+    """Simulate choices from sets of two or three of the items rock, scissors and paper.
 
     Parameters
     ----------
     sets : int
         Number of choice sets, at least 1.
     seed : int
-        Seed of the random generator, at least 0: the same seed gives the same table.
+        Seed of the random generator, at least 0; the same seed gives the same table.
     alpha : float
         Probability that the winner of a pair is chosen, above 1/2 and at most 1; 0.75 by default.
 
@@ -262,7 +263,7 @@ def _by_set(q: Floats, inside: NDArray[np.bool_]) -> Floats:  # (n, n), (S, n) -
 
 
 def _stationary(rates: Floats) -> Floats:  # (m, m) -> (m,)
-    """Return the stationary distribution, by elimination of states from the last to the first."""
+    """Return the stationary distribution, computed by eliminating the states from the last to the first."""
     q = rates.copy()
     np.fill_diagonal(q, 0)
     # 1. Eliminate the last state: paths through it become direct transitions between the remaining states. If the last

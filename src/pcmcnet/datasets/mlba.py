@@ -1,6 +1,6 @@
 """The multiattribute linear ballistic accumulator: choices with context effects and known probabilities.
 
-An alternative has two positive attributes (x, y), higher is better. From attributes to drifts
+An alternative has two positive attributes (x, y); higher values are better. From attributes to drifts
 (Trueblood, Brown & Heathcote, 2014), with s = x + y and t = y / x:
 
 - subjective values u1 = s (1 + t^m)^(-1/m) and u2 = s (1 + t^-m)^(-1/m): m > 1 favours alternatives
@@ -8,9 +8,9 @@ An alternative has two positive attributes (x, y), higher is better. From attrib
 - drift d_i = i0 + sum over j, k of w(u_ik - u_jk) (u_ik - u_jk), with attention w(g) = exp(-lambda1 g)
   to an advantage g > 0 and exp(-lambda2 |g|) to a disadvantage. The comparisons cause the context effects.
 
-From drifts to probabilities, a race: i covers a distance a, uniform on [1, 2], at a speed drawn from
-N(d_i, 1). The first to arrive is chosen, given that some speed is positive. At v = 1 / time, i has not
-arrived with probability S_i(v), and
+The probabilities follow from the drifts as in a race: alternative i covers a distance a, uniform on [1, 2], at a speed
+drawn from N(d_i, 1). The alternative that arrives first is chosen, given that at least one speed is positive. At v = 1
+/ time, i has not arrived with probability S_i(v), and
 
     S_i(v) = mean over a of Phi(a v - d_i) = [H(2 v - d_i) - H(v - d_i)] / v,  H(x) = x Phi(x) + phi(x),
     S_i'(v) = [d_i (Phi(2 v - d_i) - Phi(v - d_i)) + phi(v - d_i) - phi(2 v - d_i)] / v^2,
@@ -18,9 +18,9 @@ arrived with probability S_i(v), and
 
 The substitution v = 1 / time turns the 1 / time^2 tail into a finite limit at v = 0. The integrand is
 analytic with Gaussian decay, so Gauss-Legendre panels converge geometrically. The integrands of a set add
-up to the derivative of prod_j S_j, so the integrals add up to the denominator: rows that sum to 1 verify
-the quadrature. With d the largest drift, the integrals below v = (d - REACH) / 2 and above v = d + REACH
-are left out; they are at most Phi(-REACH) = 6e-16 per alternative.
+up to the derivative of prod_j S_j, so the integrals add up to the denominator. Probabilities that sum to 1 in each set
+therefore verify the quadrature. With d the largest drift, the integrals below v = (d - REACH) / 2 and above v = d +
+REACH are left out; they are at most Phi(-REACH) = 6e-16 per alternative.
 
 Shapes: attributes (sets, alternatives, 2) -> probabilities (sets, alternatives).
 """
@@ -61,7 +61,7 @@ CHUNK_VALUES = 1 << 17  # numbers in one temporary array, small enough for the c
 def probabilities(
     attributes: ArrayLike, m: float = 5.0, lambda1: float = 0.2, lambda2: float = 0.4, i0: float = 5.0
 ) -> Floats:
-    """Compute the choice probabilities of the MLBA, to about 1e-12.
+    """Compute the choice probabilities of the MLBA, with an error of about 1e-12.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def probabilities(
     m : float
         Curvature of the subjective values, above 0; 5 by default.
     lambda1, lambda2 : float
-        Decay of the attention to an advantage and to a disadvantage, at least 0; 0.2 and 0.4 by default.
+        Decay of attention to an advantage and to a disadvantage, respectively, at least 0; 0.2 and 0.4 by default.
     i0 : float
-        Drift of an alternative that equals all others; 5 by default.
+        Drift of an alternative that is equal to all other alternatives; 5 by default.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def probabilities(
     ConfigError
         If a parameter is out of range.
     InputError
-        If the attributes are not finite positive numbers of that shape, or give a drift above 10,000.
+        If the attributes are not finite positive numbers of the given shape, or if a drift is above 10,000.
 
     Examples
     --------
@@ -140,14 +140,14 @@ def choice_sets(n_sets: int, rng: np.random.Generator) -> Floats:
 
 
 def simulate(sets: int, *, seed: int) -> pa.Table:
-    """Simulate the paper's first experiment: sets {a, b, c}, one choice each, and the true probabilities.
+    """Simulate the paper's first experiment: sets {a, b, c} with one choice each, and the true probabilities.
 
     Parameters
     ----------
     sets : int
         Number of choice sets, at least 1.
     seed : int
-        Seed of the random generator, at least 0: the same seed gives the same table.
+        Seed of the random generator, at least 0; the same seed gives the same table.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def simulate(sets: int, *, seed: int) -> pa.Table:
 
 
 def _require_parameters(**parameters: float) -> None:
-    """Raise ConfigError if a parameter is not a number or out of range."""
+    """Raise ConfigError if a parameter is not a number or is out of range."""
     number, tiny = "a finite number", math.ulp(0.0)  # the smallest number above 0
     rules = {  # name: expectation, minimum, the paper's value
         "m": (f"{number} above 0", tiny, 5.0),
@@ -215,14 +215,14 @@ def _checked(attributes: ArrayLike) -> Floats:
 
 
 def _chunks(index: Ints, numbers: int) -> Iterator[Ints]:
-    """Yield chunks of ``index``, so that temporary arrays of ``numbers`` values per entry stay within CHUNK_VALUES."""
+    """Yield chunks of ``index`` such that temporary arrays of ``numbers`` values per entry stay within CHUNK_VALUES."""
     size = max(1, CHUNK_VALUES // numbers)
     for start in range(0, len(index), size):
         yield index[start : start + size]
 
 
 def _drifts(x: Floats, m: float, lambda1: float, lambda2: float, i0: float) -> Floats:  # (S, J, 2) -> (S, J)
-    """Return the drifts, from pairwise comparisons of subjective values; in logs, since t^m overflows for large m."""
+    """Return the drifts from pairwise comparisons of subjective values; logs avoid the overflow of t^m for large m."""
     with np.errstate(over="ignore", invalid="ignore"):  # `probabilities` raises an error for overflowed drifts
         log_t = np.log(x[..., 1]) - np.log(x[..., 0])
         # log(1 + t^m) / m = max(log t, 0) + rest, and the rest is the same for t and 1 / t
@@ -261,7 +261,7 @@ def _race(drift: Floats, *, nodes: int = NODES, panel: float = PANEL) -> Floats:
 
 
 def _arrival(d: Floats, v: Floats) -> Floats:  # (S, J, 1), (S, 1, K) -> (S, J, K)
-    """Return the density in v of i arriving first: S_i'(v) times the other S_j(v)."""
+    """Return the density, with respect to v, of i arriving first: S_i'(v) times the other S_j(v)."""
     far, near = FAR * v - d, NEAR * v - d
     cdf_far, cdf_near, pdf_far, pdf_near = ndtr(far), ndtr(near), _normal_pdf(far), _normal_pdf(near)
     length = (FAR - NEAR) * v

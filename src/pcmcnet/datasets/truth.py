@@ -1,12 +1,12 @@
 """Simulated tables: choices drawn from known probabilities, and the best possible loss.
 
-With p the true probabilities of a table's choice sets S and y the choices drawn from them,
+Let p be the true probabilities of a table's choice sets S, and y the choices drawn from them. Then
 
     expected best NLL = mean over S of - sum_i p_S(i) log p_S(i)   (the entropy of the true probabilities),
     realised best NLL = mean over S of - log p_S(y_S)              (the score of the true probabilities on this table).
 
-The second varies around the first with the drawn choices; compare the NLL of a model on the table with the second.
-Shapes: probabilities (N,) of all alternatives, sorted by set, and offsets (S + 1,).
+The realised best NLL varies around the expected best NLL with the drawn choices. Compare the NLL of a model on the
+table with the realised best NLL. Shapes: probabilities (N,) of all alternatives, sorted by set, and offsets (S + 1,).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "
     choice_set : str
         Column with the id of the choice set; "choice_set" by default.
     chosen : str
-        Column that is 1 for the chosen alternative and 0 for others; "chosen" by default.
+        Column that is 1 for the chosen alternative and 0 for the other alternatives; "chosen" by default.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "
 
 
 def sample(p: Floats, offsets: Ints, rng: np.random.Generator) -> Ints:
-    """Draw one alternative of each set.
+    """Draw one alternative from each set.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def sample(p: Floats, offsets: Ints, rng: np.random.Generator) -> Ints:
 
 
 def contiguous_offsets(ids: NDArray[np.generic], *, column: str) -> Ints:
-    """Return the first row of each set, then the number of rows: (N,) -> (S + 1,).
+    """Return the first row of each set, followed by the number of rows: (N,) -> (S + 1,).
 
     Raises InputError if the rows of a set are not adjacent.
     """

@@ -1,4 +1,7 @@
-"""Hyperparameter search: spaces of options, trials on held-out sets, and the tuned model. Optuna is imported on use."""
+"""Hyperparameter search: spaces of options, trials on held-out sets, and the tuned model.
+
+Optuna is imported only when it is needed.
+"""
 
 from pcmcnet.tuning.result import TrialRecord, Tuning, Verdict
 from pcmcnet.tuning.search import tune

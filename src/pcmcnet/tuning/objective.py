@@ -1,11 +1,13 @@
 """Objective of a search: options -> fits to the training part of each fold -> NLL of the held-out sets.
 
-A network with a fixed ``min_delta`` uses the held-out sets for early stopping. Other networks do not see them in small
-tables, or if they learn their weight decay: they would be measured on the sets that chose their weights. With a single
-large validation part, they report its loss after each epoch, so that a trial can be pruned.
+A network with a fixed ``min_delta`` uses the held-out sets for early stopping. Other networks do not see the held-out
+sets if the table is small or if they learn their weight decay, because they would be evaluated on the same sets that
+were used to choose their weights. With a single large validation part, networks report the validation loss after each
+epoch, so that a trial can be pruned.
 
-The final fit uses the chosen options and all data; whatever a fit learns itself is learnt again. A network that stopped
-early is trained for the mean number of epochs over the folds, but for at least its patience.
+The final fit uses the chosen options and all data; anything that a fit learns itself, such as the weight decay, is
+learnt again. A network that stopped early is trained for the mean number of epochs over the folds, but for at least its
+patience.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ MAX_BLOCKS = 500  # a table with fewer groups has one block per group
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The folds of a search; their groups are blocks.
+    """The folds of a search; the groups of each fold are blocks of held-out sets.
 
     Parameters
     ----------
     folds
-        Training sets and held-out sets; the groups of the held-out sets are their blocks.
+        Training sets and held-out sets; the group number of a held-out set is the number of its block.
     whole
         All data.
     n_folds
@@ -87,7 +89,9 @@ class HeldOut:
     @classmethod
     def _with_validation_part(cls, data: ChoiceData, valid: ChoiceData, by: Any) -> HeldOut:
         if by is not None:
-            raise InputError("by is not supported with a validation part: the data are not split, so leave by out.")
+            raise InputError(
+                "by is not supported with a validation part, because the data are not split: leave by out."
+            )
         valid.require_chosen("a search")
         return cls((Fold(data, (valid,), _blocks(valid.groups())),), data.concat(valid), None)
 
@@ -101,7 +105,7 @@ class HeldOut:
         return cls(tuple(folds_from_parts(data, parts, _blocks(groups))), data, n_folds)
 
     def sum_by_block(self, values: list[Floats]) -> Floats:
-        """Sum the values of held-out sets, one array (S,) per fold, within their blocks."""
+        """Sum the values of the held-out sets, given as one array (S,) per fold, within each block."""
         return np.bincount(held_out_groups(self.folds), np.concatenate(values)).astype(np.float64)
 
     @property
@@ -111,7 +115,7 @@ class HeldOut:
 
 
 def number_of_folds(sets: int, groups: int, valid: float) -> int | None:
-    """Return the number of folds, 2 to 4, that hold out about the share ``valid`` each; None for one validation part.
+    """Return the number of folds (2 to 4), each of about the share ``valid``; None for one validation part.
 
     >>> number_of_folds(500, 500, 0.2), number_of_folds(500, 500, 0.3), number_of_folds(2_000, 2_000, 0.2)
     (4, 3, None)
@@ -131,7 +135,7 @@ def _blocks(groups: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Objective:
-    """Fits the model ``base`` with the options of a trial and returns its held-out loss."""
+    """Fits the model ``base`` with the options of a trial and returns the held-out loss."""
 
     base: ChoiceModel
     data: HeldOut
@@ -139,7 +143,7 @@ class Objective:
     device: str
 
     def __call__(self, options: Mapping[str, Any], on_epoch: EpochCallback) -> Measurement:
-        """Measure a configuration; ``on_epoch`` may end it, and gets losses in the first fold only."""
+        """Measure a configuration; ``on_epoch`` may end the trial, and gets losses only in the first fold."""
         losses, records = [], []
         folds = self.data.folds
         # 1. Fit each fold and measure its held-out sets.
@@ -166,7 +170,7 @@ class Objective:
         )
 
     def refit(self, trial: TrialRecord, folder: Path | None) -> ChoiceModel:
-        """Fit the options of a trial to all data and save the model, unless the folder already has that model."""
+        """Fit the model to all data with the options of a trial and save it, unless the folder already has it."""
         model = self._with(trial.options)
         model = self._with({**trial.options, **_epochs_option(model, trial.epochs)})
         if folder is not None and folder.exists():
@@ -186,7 +190,7 @@ class Objective:
         return type(self.base)(**{**asdict(self.base.config), **options, **refit}, **self.base.extras)
 
     def _saved(self, model: ChoiceModel, folder: Path) -> ChoiceModel | None:
-        """Return the saved model if it is the one that a fit would give; else None."""
+        """Return the saved model if a fit would give the same model; otherwise None."""
         try:
             saved = load(folder, **model.extras)
         except PcmcNetError as error:
@@ -198,7 +202,7 @@ class Objective:
 
 
 def _losses(model: ChoiceModel, fold: Fold) -> Floats:
-    """(S,) weighted NLL of the held-out sets; a set of weight 0 counts 0 even if its NLL is infinite."""
+    """(S,) weighted NLL of the held-out sets; a set with weight 0 contributes 0 even if its NLL is infinite."""
     (data,) = fold.held_out
     set_losses = nll(predicted_log_p(model, data), data.offsets, data.require_chosen("a search"))
     losses: Floats = np.where(data.weights > 0, set_losses, 0.0) * data.weights
@@ -208,12 +212,12 @@ def _losses(model: ChoiceModel, fold: Fold) -> Floats:
 
 
 def _without_loss(on_epoch: EpochCallback) -> EpochCallback:
-    """Return a callback that reports no loss; a worker still learns from it that its trial was cancelled."""
+    """Return a callback that reports no loss; through it, a worker still notices that its trial was cancelled."""
     return lambda _: on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": None})
 
 
 def _sees_held_out(model: ChoiceModel, n_folds: int | None) -> bool:
-    """Return True if the fit uses the held-out sets as validation part; see the header of the module."""
+    """Return True if the fit uses the held-out sets as the validation part; see the module docstring."""
     if isinstance(model.config, TrainConfig) and model.config.min_delta == "noise":
         return n_folds is None and not _learns_decay(model)
     return model.stops_early
@@ -226,7 +230,7 @@ def _learns_decay(model: ChoiceModel) -> bool:
 
 
 def _epochs_option(model: ChoiceModel, epochs: int | None) -> dict[str, int]:
-    """Return the option ``epochs`` of the final fit if the trial stopped early; else no option."""
+    """Return the option ``epochs`` for the final fit if the trial stopped early; otherwise no option."""
     config = model.config
     if epochs is None or not isinstance(config, TrainConfig) or _learns_decay(model):
         return {}

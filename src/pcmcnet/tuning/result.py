@@ -51,12 +51,12 @@ class TrialRecord:
 
     @property
     def label(self) -> str:
-        """Number of the trial; marks the trial of the defaults."""
+        """Number of the trial, followed by "(defaults)" for the trial with the defaults."""
         return f"{self.number} (defaults)" if self.defaults else str(self.number)
 
 
 class Verdict(NamedTuple):
-    """Which trial the final model uses, the best or the defaults, and why; see :mod:`pcmcnet.tuning.result`."""
+    """Whether the final model uses the best trial or the defaults, and why; see :mod:`pcmcnet.tuning.result`."""
 
     kept: int  # number of the trial
     gain: float | None  # in NLL, of the best trial over the defaults; None if they are the same, or the defaults failed
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuning(NotebookMixin):
-    """Result of :func:`pcmcnet.tune`; prints as a table of trials, the best first.
+    """Result of :func:`pcmcnet.tune`; printed as a table of trials, with the best trial first.
 
     Attributes
     ----------
@@ -85,12 +85,12 @@ class Tuning(NotebookMixin):
         The final model, fitted to all data. It has the best options, or the defaults if the best options are not
         significantly better.
     best
-        The searched options of the trial with the least NLL; ``kept_options`` has the options of ``model``.
+        The searched options of the trial with the lowest NLL; ``kept_options`` has the options of ``model``.
     best_value
-        NLL of the held-out sets with these options. It is the least of many values and therefore optimistic: evaluate
-        the model on data that the search has not used.
+        NLL of the held-out sets with these options. It is the lowest of many values and therefore optimistic, so
+        evaluate the model on data that the search has not used.
     trials
-        All trials, the defaults first, then in the order in which they ran.
+        All trials: the defaults first, then the other trials in the order in which they ran.
     importance
         Share of each dimension in the variance of the NLL over the complete trials; empty if it cannot be estimated.
     design
@@ -115,12 +115,12 @@ class Tuning(NotebookMixin):
 
     @property
     def best_trial(self) -> TrialRecord:
-        """The complete trial with the least NLL; the first of several."""
+        """The complete trial with the lowest NLL; the first one if several are tied."""
         return best_complete_trial(self.trials)
 
     @property
     def kept_trial(self) -> TrialRecord:
-        """The trial with the options of the final model: the best one, or the trial of the defaults."""
+        """The trial with the options of the final model: the best trial, or the trial with the defaults."""
         return self.best_trial if self.verdict is None else self.trials[self.verdict.kept - 1]
 
     @property
@@ -153,7 +153,7 @@ class Tuning(NotebookMixin):
         Parameters
         ----------
         what
-            "trials" (default): NLL of every trial; "importance": share of each dimension in its variance.
+            "trials" (default): NLL of every trial; "importance": share of each dimension in the variance of the NLL.
         ax
             Axes to draw on; a new figure by default.
 
@@ -203,7 +203,7 @@ class Tuning(NotebookMixin):
         return printable("\n".join(parts))
 
     def cells(self) -> list[list[str]]:
-        """Return the trials as rows of text: a header, complete trials from the best on, then the others."""
+        """Return the trials as rows of text: a header, the complete trials, best first, and then the other trials."""
         names = list(self.best)
         rows = [["trial", "NLL", "state", "epochs", "s", *names]]
         for trial in sorted(self.trials, key=_rank):
@@ -215,7 +215,7 @@ class Tuning(NotebookMixin):
 
 
 def best_complete_trial(trials: Sequence[TrialRecord]) -> TrialRecord:
-    """Return the complete trial with the least NLL; at least one trial must be complete."""
+    """Return the complete trial with the lowest NLL; at least one trial must be complete."""
     return min((trial for trial in trials if trial.state == "complete"), key=_rank)
 
 
@@ -225,7 +225,7 @@ def _rank(trial: TrialRecord) -> tuple[int, float, int]:
 
 
 def _plain(value: Any) -> Any:
-    """Replace tuples by lists, as JSON does."""
+    """Replace tuples with lists, as JSON does."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
@@ -255,7 +255,7 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
     trials
         All trials; at least one is complete.
     losses
-        Losses (blocks,) of each trial; those of incomplete trials are ignored.
+        Losses (blocks,) of each trial; the losses of incomplete trials are ignored.
     weights
         Weights (blocks,).
     """
@@ -270,7 +270,7 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
 
 
 def required_standard_errors(trials: int, blocks: int) -> float:
-    """Return the number of standard errors by which the best of some trials must be better than the defaults.
+    """Return by how many standard errors the best of the given number of trials must be better than the defaults.
 
     >>> [round(required_standard_errors(m, 500), 1) for m in (1, 14, 50)]
     [1.6, 2.7, 3.1]

@@ -5,7 +5,7 @@
     other trials  draw options -> fit the training sets -> NLL of the held-out sets
     final fit     the best options, or the defaults if no trial is significantly better -> fit all data
 
-Evaluate the result on other data: the search has used all of ``data``.
+Evaluate the result on other data, because the search has used all of ``data``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def tune(
     timeout: float | None = None,
     runner: Runner | None = None,
 ) -> Tuning:
-    """Search for the options with which a model predicts best, and fit the model with them.
+    """Search for the options with which a model predicts best, and fit the model with these options.
 
     The first trial is the given model. Its options (the defaults) are kept unless the best trial is significantly
     better on held-out choice sets.
@@ -82,22 +82,23 @@ def tune(
     Parameters
     ----------
     model
-        A model, a model class, or the name of one. Options that are not searched keep the model's values.
+        A model, a model class, or the name of a model. Options that are not searched keep the model's values.
     data
-        Choice sets with choices. The search uses all of them: evaluate the result on other data.
+        Choice sets with choices. The search uses all of these sets, so evaluate the result on other data.
     space
-        Options to search and their values. "default": the options that matter most; "paper": the search of the paper;
-        "wide": more options than both. Or a mapping from options to ranges (low, high), ranges on a logarithmic scale
-        (low, high, "log"), or lists of values. Default "default".
+        Options to search and their values. "default": the options that matter most; "paper": the options searched in
+        the paper; "wide": more options than the other two spaces. Or a mapping from options to ranges (low, high),
+        ranges on a logarithmic scale (low, high, "log"), or lists of values. Default "default".
     trials
-        Number of configurations to try, including the defaults and failed and pruned trials. A second call with the
-        same folder and a larger number continues the search. Default 25.
+        Number of configurations to try, including the defaults as well as failed and pruned trials. A second call with
+        the same folder and a larger number continues the search. Default 25.
     valid
         Share of the choice sets that is held out to measure each trial, or a validation part as ChoiceData. A table of
-        fewer than 2,000 sets is cut into 2 to 4 folds of about that share, and each is held out in turn. Default 0.2.
+        fewer than 2,000 sets is split into 2 to 4 folds of about this share, and each fold is held out in turn. Default
+        0.2.
     by
-        Name of an individual or kept column, or one value per choice set: sets with equal values stay together when
-        data are held out. By default the sets of a person stay together, if the data have persons.
+        Name of an individual-level or kept column, or one value per choice set. Sets with equal values stay together
+        when data are held out. By default the sets of a person stay together, if the data have persons.
     seed
         Seed of the folds, the proposed options and the fits. Default 0.
     device
@@ -108,10 +109,11 @@ def tune(
     progress
         Whether to show a progress bar on a terminal, or to log one line per trial elsewhere. Default True.
     timeout
-        Time limit in seconds: after it no new trial starts, once one trial is complete. Default None: no limit.
+        Time limit in seconds. After this time, no new trial starts if at least one trial is complete. By default
+        (None), there is no limit.
     runner
-        Function that runs the trials. By default they run one after the other in this process;
-        :func:`pcmcnet.cluster.tune` runs several in parallel.
+        Function that runs the trials. By default, the trials run one after another in this process;
+        :func:`pcmcnet.cluster.tune` runs several trials in parallel.
 
     Returns
     -------
@@ -167,7 +169,7 @@ def tune(
 def _search(
     objective: Objective, space: Space, identity: Mapping[str, Any], folder: Path | None, run: SearchSettings
 ) -> tuple[list[TrialRecord], dict[str, float], Verdict]:
-    """Run the trials; return them with the importance of each dimension and the decision."""
+    """Run the trials; return the trials, the importance of each dimension and the decision."""
     from pcmcnet.tuning.study import block_losses, importance, open_study, trial_records
 
     began = time.monotonic()
@@ -202,7 +204,7 @@ def _search(
 
 
 def _with_progress(objective: Objective, report: StepReporter, done: list[TrialRecord]) -> Measure:
-    """Return the objective with progress: options of the running trial, its epoch, and the best NLL so far."""
+    """Return an objective that also shows progress: options and epoch of the running trial, and the best NLL so far."""
 
     def measure(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         trial_options = " ".join(f"{name}={in_words(value)}" for name, value in options.items())
@@ -246,14 +248,14 @@ def _require_model(model: Any) -> ChoiceModel:
     if isinstance(model, type) and issubclass(model, ChoiceModel):
         model = model()
     if not isinstance(model, ChoiceModel):
-        raise InputError(f"model: expected a model such as PCMCNet(), or its name, got {model!r}.")
+        raise InputError(f"model: expected a model such as PCMCNet(), or the name of a model, got {model!r}.")
     if model.gives == "ranking":
         raise ConfigError(f"{model.name} is not supported by tune: it returns rankings, not probabilities.")
     return unfitted_copy(model)
 
 
 def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: Space) -> int:
-    """Check the settings; return the number of trials, at most the number of configurations of the space."""
+    """Check the settings; return the number of trials, which is at most the number of configurations in the space."""
     require_number("trials", trials, whole=True, low=1)
     require_number("seed", int(seed) if isinstance(seed, np.integer) else seed, whole=True, low=0, high=2**63 - 1)
     if timeout is not None:

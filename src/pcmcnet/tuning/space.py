@@ -1,7 +1,7 @@
 """Search spaces: options of a model -> dimensions -> options.
 
-    (low, high)           a range; of whole numbers if the option takes only those
-    (low, high, "log")    the same on a logarithmic scale
+    (low, high)           a range; it has only whole numbers if the option takes only whole numbers
+    (low, high, "log")    the same range on a logarithmic scale
     [a, b, c]             a list of values; the search treats increasing numbers as evenly spaced
 
 The widths of a network's hidden layers, ``hidden = (nodes,) * layers``, are searched as two dimensions, ``layers`` and
@@ -163,7 +163,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """A list of values: a draw is a position if they are increasing numbers, else a label."""
+    """A list of values: a draw is a position if the values are increasing numbers, otherwise a label."""
 
     values: tuple[Any, ...]
 
@@ -175,7 +175,7 @@ class Choice:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The values as text, as on the command line."""
+        """The values as they are written on the command line."""
         return tuple(in_words(value) for value in self.values)
 
     def value(self, drawn: Any) -> Any:
@@ -183,7 +183,7 @@ class Choice:
         return self.values[int(drawn)] if self.ordered else self.values[self.labels.index(drawn)]
 
     def place(self, value: Any) -> int | str | None:
-        """Return the draw that gives a value; None if the list does not have it."""
+        """Return the draw that gives a value; None if the value is not in the list."""
         for k, listed in enumerate(self.values):
             if listed == value and isinstance(listed, bool) == isinstance(value, bool):  # True is not 1
                 return k if self.ordered else self.labels[k]
@@ -207,16 +207,17 @@ Dimension = Range | Choice
 
 @dataclass(frozen=True)
 class Space:
-    """Dimensions by name, for one class of models.
+    """Search dimensions by name, for one model class.
 
     Parameters
     ----------
     dimensions
         Ranges and lists of values by name.
     stacked
-        Whether the dimensions ``layers`` and ``nodes`` stand for the option ``hidden``. Default False.
+        Whether the dimensions ``layers`` and ``nodes`` together define the option ``hidden``. Default False.
     defaults
-        Values of the searched options in the given model, for the first trial. Default: none, no such trial.
+        Values of the searched options in the given model, for the first trial. By default there are none, and no trial
+        has the defaults.
     """
 
     dimensions: Mapping[str, Dimension]
@@ -225,7 +226,7 @@ class Space:
 
     @classmethod
     def of(cls, kind: type[ChoiceModel], space: Space | str | Mapping[str, Any]) -> Space:
-        """Return a space by its name, or from a mapping of options to ranges and lists of values.
+        """Return a named space, or a space from a mapping of options to ranges and lists of values.
 
         Parameters
         ----------
@@ -233,7 +234,7 @@ class Space:
             The class of the model.
         space
             "default", "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values; or a Space,
-            which is returned.
+            which is returned unchanged.
 
         Returns
         -------
@@ -242,7 +243,7 @@ class Space:
         Raises
         ------
         ConfigError
-            If the model has no such space or option, or an option cannot have such a value.
+            If the model has no such space or option, or if a value is not valid for an option.
         """
         if isinstance(space, Space):
             return space
@@ -259,7 +260,7 @@ class Space:
                 raise ConfigError(f"space: unknown option {name!r} of {kind.name}." + did_you_mean(str(name), hints))
         stacked = _has_widths(kind) and bool({LAYERS, NODES} & set(space))
         if stacked and ({LAYERS, NODES} - set(space) or WIDTHS in space):
-            raise ConfigError(f"space: {LAYERS} and {NODES} together define {WIDTHS}: give both, or {WIDTHS} alone.")
+            raise ConfigError(f"space: {LAYERS} and {NODES} together define {WIDTHS}: give both, or only {WIDTHS}.")
         return cls({name: _dimension(name, spec, hints[name]) for name, spec in space.items()}, stacked)
 
     def options(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,7 +278,7 @@ class Space:
         return options
 
     def place(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the draws that give these options; None if the space does not contain them.
+        """Return the draws that give the options; None if the space does not contain the options.
 
         >>> Space({"layers": Choice((1, 2)), "nodes": Choice((32, 64))}, stacked=True).place({"hidden": (64, 64)})
         {'layers': 1, 'nodes': 1}
@@ -300,7 +301,7 @@ class Space:
         return [*names, *([WIDTHS] if self.stacked else [])]
 
     def without(self, options: Iterable[str]) -> Space:
-        """Return the space without some options."""
+        """Return the space without the given options."""
         fixed = set(options)
         if self.stacked and WIDTHS in fixed:
             fixed |= {LAYERS, NODES}
@@ -326,7 +327,7 @@ class Space:
 def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
     """Parse ``lr=log:1e-4:1e-1``, ``dropout=0:0.5``, ``activation=relu,tanh`` or ``hidden=64/64,64``.
 
-    Values are separated by commas; values that are lists, by slashes.
+    Values are separated by commas; if the values are lists, they are separated by slashes.
     """
     name, equals, text = word.partition("=")
     hints = _hints(kind)
@@ -345,7 +346,7 @@ def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as text, as on the command line: 64,64 or true or 0.001."""
+    """Return a value as it is written on the command line: 64,64 or true or 0.001."""
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{in_words(entry)}" for key, entry in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -363,12 +364,12 @@ def _named(kind: type[ChoiceModel], name: str) -> Mapping[str, Any]:
             return _CONTEXT_LOGIT  # weight decay and learning rate, which every network has
         if not option_names(kind.config_class):
             raise ConfigError(f"{kind.name} has no options: there is nothing to tune.")
-        raise ConfigError(f"{kind.name} has no default space: name the options to search and their values.")
+        raise ConfigError(f"{kind.name} has no default space: give the options to search and their values.")
     return SPACES[kind.name][name]
 
 
 def _hints(kind: type[ChoiceModel]) -> dict[str, Any]:
-    """Return the types of the options by name, with ``layers`` and ``nodes`` if the model has widths of layers."""
+    """Return the types of the options by name, with ``layers`` and ``nodes`` if the model has layer widths."""
     types = get_type_hints(kind.config_class)
     hints = {name: types[name] for name in option_names(kind.config_class)}
     return {**hints, LAYERS: int, NODES: int} if _has_widths(kind) else hints
@@ -384,7 +385,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
-    """Return the dimension of a range or a list of values; check it against the type of the option."""
+    """Return the dimension for a range or a list of values; check the values against the type of the option."""
     if isinstance(spec, Range | Choice):
         return spec
     if isinstance(spec, tuple):
@@ -397,14 +398,16 @@ def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
             raise ConfigError(f"space, {name}: {value!r} is not a valid value." + did_you_mean(str(value), words))
     choice = Choice(tuple(tuple(v) if isinstance(v, list) else v for v in spec))
     if len(set(choice.labels)) < len(spec):
-        raise ConfigError(f"space, {name}: {choice} lists a value twice.")
+        raise ConfigError(f"space, {name}: {choice} has a value twice.")
     return choice
 
 
 def _range(name: str, spec: tuple[Any, ...], hint: Any) -> Range:
     kinds = set(_kinds(hint))
     if not kinds & {int, float}:
-        raise ConfigError(f"space, {name}: a range is not supported, since its values are not numbers: give a list.")
+        raise ConfigError(
+            f"space, {name}: a range is not supported, since the values of the option are not numbers: give a list."
+        )
     whole = float not in kinds
     low, high, *scale = spec if len(spec) > 1 else (None, None)
     if scale not in ([], ["log"], [True], [False]) or not (_fits(low, float) and _fits(high, float)):
@@ -419,7 +422,7 @@ def _range(name: str, spec: tuple[Any, ...], hint: Any) -> Range:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return True if an option of a type can have the value."""
+    """Return True if an option of the given type can have the value."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is tuple:

@@ -1,11 +1,11 @@
-"""Trials of a search on disk: one SQLite file with every finished trial.
+"""Trials of a search on disk: one SQLite file that holds every finished trial.
 
     study.db    Optuna's study: trials with their draws, losses by epoch and states; inputs of the search
 
 A finished trial is written in one transaction, with a hash of its result, since SQLite detects damaged pages but not
 altered numbers. A trial that was running when its process died is marked as interrupted and ignored. The search then
-draws the same configuration again, because draws depend only on finished trials. The first trial has the defaults: it
-draws nothing and is never pruned. A file that belongs to another search raises an error that lists the differences.
+draws the same configuration again, because draws depend only on finished trials. The first trial uses the defaults:
+nothing is drawn, and the trial is never pruned. If the file belongs to another search, an error lists the differences.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ DEFAULTS, DECAY = (
 
 
 class ProposalSampler(optuna.samplers.BaseSampler):
-    """Optuna's Gaussian-process sampler, created again for each trial."""
+    """Optuna's Gaussian-process sampler, which is created anew for each trial."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self.space, self.distributions = space, distributions(space)
         self.seed = seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all dimensions: they are drawn jointly."""
+        """Return all dimensions, because they are drawn jointly."""
         return dict(self.distributions)
 
     def sample_relative(
@@ -125,30 +125,30 @@ class ProposalSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Raise KeyError: the search draws only dimensions of the space."""
+        """Raise KeyError, because the search draws only dimensions of the space."""
         raise KeyError(param_name)
 
 
 def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that finished and were not interrupted: the defaults first, then in their order."""
+    """Return the trials that finished and were not interrupted: the defaults first, then the others in order."""
     trials = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and INTERRUPTED not in t.user_attrs]
     return sorted(trials, key=lambda trial: not is_defaults(trial))
 
 
 def is_defaults(trial: FrozenTrial) -> bool:
-    """Return True for the trial of the defaults, which has no draws."""
+    """Return True for the trial with the defaults, which has no draws."""
     return bool(trial.user_attrs.get(NOTES, {}).get(DEFAULTS))
 
 
 def trial_loss(trial: FrozenTrial) -> float | None:
-    """Return the loss of a trial: the final one, or the least before pruning; None if the trial failed."""
+    """Return the loss of a trial: the final loss, or the lowest loss before pruning; None if the trial failed."""
     if trial.state == TrialState.PRUNED:
         return min(trial.intermediate_values.values(), default=None)
     return trial.value if trial.state == TrialState.COMPLETE else None
 
 
 def surrogate_losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
-    """Return the losses (trials,) that the Gaussian process is fitted to; NaN if all trials failed."""
+    """Return the losses (trials,) to which the Gaussian process is fitted; NaN if all trials failed."""
     # 1. A pruned trial is no better than the median of the complete ones: it was measured on the first fold only.
     losses = np.array([np.nan if (value := trial_loss(t)) is None else value for t in trials])
     complete = np.array([t.state == TrialState.COMPLETE for t in trials], bool)
@@ -195,7 +195,7 @@ Measure = Callable[[dict[str, Any], EpochCallback], Measurement]  # options, epo
 
 @contextmanager
 def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, seed: int) -> Iterator[optuna.Study]:
-    """Yield the study of a folder, new or continued; without a folder, a study in memory.
+    """Yield a new study, or the study stored in a folder; without a folder, the study is in memory.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def _continue(study: optuna.Study, identity: Mapping[str, Any], folder: Path | N
 
 
 class RunningTrial:
-    """A trial from the draw of its configuration to its result."""
+    """A running trial, from the draw of its configuration to its result."""
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self.study, self.space = study, space
@@ -252,16 +252,16 @@ class RunningTrial:
         self.began = time.perf_counter()
 
     def on_epoch(self, entry: dict[str, Any]) -> None:
-        """Report an epoch's entry of the history to Optuna; raise TrialPruned if the trial should stop."""
+        """Report the history entry of an epoch to Optuna; raise TrialPruned if the trial should stop."""
         if entry["valid_loss"] is None:
             return
         self.trial.report(entry["valid_loss"], entry["epoch"])
         if not self.defaults and self.trial.should_prune():
             step = "the first fold" if entry["epoch"] == FIRST_FOLD_STEP else f"epoch {entry['epoch']}"
-            raise optuna.TrialPruned(f"after {step}: worse than the median of the earlier trials.")
+            raise optuna.TrialPruned(f"after {step}: the loss is worse than the median of the earlier trials.")
 
     def end(self, result: Measurement | Exception) -> TrialRecord:
-        """Store the measurement, or why there is none; raise errors that the configuration did not cause."""
+        """Store the measurement, or the reason why there is none; raise errors that the configuration did not cause."""
         # 1. State and results of the trial. An error in a fit is a failed trial; the search continues.
         loss, results, message, state = None, {}, None, TrialState.FAIL
         if isinstance(result, Measurement):
@@ -312,13 +312,13 @@ def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
 
 
 def trial_records(study: optuna.Study, space: Space) -> list[TrialRecord]:
-    """Return the finished trials, numbered in their order."""
+    """Return the finished trials, numbered from 1 in order."""
     trials = finished_trials(study)
     return [_record(k + 1, trial, space, _first_fold_offset(trials)) for k, trial in enumerate(trials)]
 
 
 def _first_fold_offset(trials: list[FrozenTrial]) -> float:
-    """Return the mean loss over all folds minus that of the first fold, in the first trial that fitted all folds."""
+    """Return the mean loss over all folds minus the loss of the first fold, in the first trial with all folds."""
     for trial in trials:
         if trial.state == TrialState.COMPLETE and FIRST_FOLD_STEP in trial.intermediate_values:
             return float(trial.value or 0.0) - trial.intermediate_values[FIRST_FOLD_STEP]
@@ -326,7 +326,7 @@ def _first_fold_offset(trials: list[FrozenTrial]) -> float:
 
 
 def block_losses(study: optuna.Study) -> list[Floats]:
-    """Return the losses by block of the finished trials; an empty array for an incomplete trial."""
+    """Return the losses of the finished trials by block; an empty array for an incomplete trial."""
     return [np.array(trial.user_attrs[NOTES].get(_BLOCKS, []), np.float64) for trial in finished_trials(study)]
 
 
@@ -351,7 +351,8 @@ def _record(number: int, trial: FrozenTrial, space: Space, first_fold_offset: fl
 def importance(study: optuna.Study, seed: int) -> dict[str, float]:
     """Return the share of each dimension in the variance of the loss over the complete trials, the largest first.
 
-    Functional analysis of variance (fANOVA) with a random forest; empty if the losses or the draws do not vary.
+    Computed by functional analysis of variance (fANOVA) with a random forest; empty if the losses or the draws do not
+    vary.
     """
     complete = [t for t in finished_trials(study) if t.state == TrialState.COMPLETE and t.params]
     varied = [name for name in (complete[0].params if complete else {}) if len({t.params[name] for t in complete}) > 1]
@@ -371,7 +372,7 @@ def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
         return
     path = folder / STUDY_FILE
     if not path.exists() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(f"{folder} exists and holds no search: choose another folder, or empty it.")
+        raise ArtifactError(f"{folder} exists but holds no search: choose another folder, or empty this one.")
     try:
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -388,7 +389,7 @@ def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
 
 
 def _require_intact(storage: optuna.storages.RDBStorage) -> None:
-    """Raise RuntimeError if SQLite finds a damaged page; without this check, it may be found late or never."""
+    """Raise RuntimeError if SQLite finds a damaged page; without this check, damage may be found late or never."""
     with storage.engine.connect() as connection:
         status = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
     if status != "ok":
@@ -397,7 +398,7 @@ def _require_intact(storage: optuna.storages.RDBStorage) -> None:
 
 @contextmanager
 def _explain_storage_errors(folder: Path | None) -> Iterator[None]:
-    """Turn storage errors of the block into an ArtifactError that says what to do."""
+    """Convert storage errors in the block to an ArtifactError that says what to do."""
     try:
         yield
     except _STORAGE_ERRORS as error:

@@ -20,7 +20,7 @@ def test_a_column_without_display_name_uses_its_own() -> None:
     ("given", "words"),
     [
         ("price", r"columns must map columns to names and units, as in .* got 'price'"),
-        ({"prize": {"name": "Price"}}, r"columns names 'prize', which has no role .* 'price'"),
+        ({"prize": {"name": "Price"}}, r"columns includes 'prize', which has no role .* 'price'"),
         ({"price": "EUR"}, r"columns, 'price': expected .* got 'EUR'"),
         ({"price": {"units": "EUR"}}, r"columns, 'price': unknown entry 'units'.*'unit'"),
         ({"price": {"unit": 7}}, r"columns, 'price': the unit must be a text of one line .* got 7"),

@@ -46,7 +46,7 @@ def test_dates_are_midnights() -> None:
         (["2024-05-17", "17.5.2024"], r"row 1 \(choice set A\): expected a date or a time .*, got '17\.5\.2024'"),
         (pa.array([MORNING] * 2, pa.timestamp("us", "Mars/Base")), "expected a known time zone.*'Mars/Base'"),
         ([3, 4], "has type int64: expected dates, timestamps or text"),
-        ([MORNING, None], r"row 1 \(choice set A\): expected a content of kind datetime, got nothing"),
+        ([MORNING, None], r"row 1 \(choice set A\): expected a value of kind datetime, got nothing"),
     ],
 )
 def test_values_that_are_not_times_are_refused(values: Any, message: str) -> None:

@@ -173,7 +173,7 @@ def test_batches_encoded_before_a_failure_are_kept(tmp_path: Path) -> None:
             raise MemoryError("too much")
         return [[len(text)] for text in texts]
 
-    with pytest.raises(ConfigError, match=r"'about': Frozen\(.*fail\) was given 1 contents of kind text and failed"):
+    with pytest.raises(ConfigError, match=r"'about': Frozen\(.*fail\) was given 1 values of kind text and failed"):
         Frozen(fail, name="f", cache=tmp_path, batch_size=1).vectors("about", "text", TEXTS)
     encoded: list[str] = []
     later = Frozen(fail, name="f", cache=tmp_path)
@@ -188,7 +188,7 @@ def test_batches_encoded_before_a_failure_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
-        (lambda texts: np.zeros((1, 2)), r"as many vectors of one size, got shape \(1, 2\)"),
+        (lambda texts: np.zeros((1, 2)), r"all of the same size, got shape \(1, 2\)"),
         (lambda texts: np.zeros(3), r"got shape \(3,\)"),
         (lambda texts: np.zeros((3, 0)), r"got shape \(3, 0\)"),
         (lambda texts: [[1], [2, 3], [4]], "and failed"),
@@ -215,7 +215,7 @@ def test_vectors_of_different_sizes_are_refused() -> None:
         (lambda folder: Frozen(len, batch_size=0), "batch_size must be a whole number of at least 1, got 0"),
         (lambda folder: Frozen(len, cache=folder), r"a cache cannot identify Frozen\(len\): give"),
         (lambda folder: Frozen(len, name="n", cache=__file__), "the cache must be a folder"),
-        (lambda folder: Frozen.sentences(len), "expected a model of sentence-transformers"),
+        (lambda folder: Frozen.sentences(len), "expected a sentence-transformers model"),
         (lambda folder: Frozen.sentences("all-MiniLM-L6-v2"), "is not a folder. Give the folder of a saved model"),
         (lambda folder: Frozen.pictures(Sentences()), "expected a transform from a picture to a tensor"),
     ],

@@ -94,7 +94,7 @@ def test_values_that_are_neither_paths_nor_bytes_are_refused() -> None:
 
 def test_missing_pictures_are_allowed_only_if_declared() -> None:
     assert read(pa.array([png(1), None]), missing="indicator").codes.tolist() == [0, -1]
-    with pytest.raises(SchemaError, match="expected a content of kind image, got nothing"):
+    with pytest.raises(SchemaError, match="expected a value of kind image, got nothing"):
         read(pa.array([png(1), None]))
 
 

@@ -25,7 +25,7 @@ def test_networks_ignore_case_and_white_space() -> None:
 
 def test_a_missing_text_differs_from_an_empty_one() -> None:
     assert read(["a", None, ""], missing="indicator").codes.tolist() == [0, -1, 1]
-    with pytest.raises(SchemaError, match=r"row 1 \(choice set A\): expected a content of kind text, got nothing"):
+    with pytest.raises(SchemaError, match=r"row 1 \(choice set A\): expected a value of kind text, got nothing"):
         read(["a", None])
 
 

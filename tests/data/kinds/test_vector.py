@@ -43,7 +43,7 @@ def test_equal_vectors_of_any_type_are_stored_once(values: Any) -> None:
 @pytest.mark.parametrize("ragged", [[5.0], [5.0, 6.0, 7.0], []])
 def test_a_vector_of_another_size_is_refused_with_row_and_size(ragged: list[float]) -> None:
     where = rf"column 'v', row 3 \(choice set B\): expected a vector of 2 numbers as in most rows, got {len(ragged)} "
-    with pytest.raises(SchemaError, match=where + r"numbers; 1 such rows\. Give all vectors one size"):
+    with pytest.raises(SchemaError, match=where + r"numbers; 1 such rows\. Give all vectors the same size"):
         read([*ROWS[:3], ragged])
 
 
@@ -70,9 +70,7 @@ def test_other_types_are_refused(values: Any, message: str) -> None:
 
 def test_missing_vectors_are_allowed_only_if_declared() -> None:
     gaps = [ROWS[0], None, *ROWS[2:]]
-    with pytest.raises(
-        SchemaError, match=r"row 1 \(choice set A\): expected a content of kind vector, got nothing; 1 "
-    ):
+    with pytest.raises(SchemaError, match=r"row 1 \(choice set A\): expected a value of kind vector, got nothing; 1 "):
         read(gaps)
     column = read(gaps, missing="indicator").features["v"]
     assert column.codes.tolist() == [0, -1, 0, 1]

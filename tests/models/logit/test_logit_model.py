@@ -103,7 +103,7 @@ def test_sets_of_one_alternative_are_refused(table: pa.Table, roles: dict[str, A
 
 
 def test_an_unknown_cluster_column_is_named(data: ChoiceData) -> None:
-    with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept"):
+    with pytest.raises(SchemaError, match="column 'blok' is neither an individual-level nor a kept"):
         MNL(formula="price", cluster="blok").fit(data)
 
 

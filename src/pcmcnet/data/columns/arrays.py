@@ -1,7 +1,7 @@
-"""Columns in memory: numbers as float32, categories as integer codes with a list of names, and contents.
+"""Columns in memory: numbers as float32, categories as integer codes with a list of names, and content columns.
 
-Contents are values that are neither numbers nor categories: vectors, texts, images. Each distinct content is stored
-once and the rows hold codes, so repeated contents take no extra memory.
+The values of content columns are neither numbers nor categories, but vectors, texts or images. Each distinct value is
+stored once and the rows hold codes, so repeated values take no extra memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Numeric:
         return len(self.values)
 
     def take(self, index: Ints | slice) -> Numeric:
-        """Return some of the rows."""
+        """Return the given rows."""
         return Numeric(self.values[index])
 
     def plain(self) -> NDArray[Any]:
@@ -43,7 +43,7 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """Codes into ``categories``, which may hold unused categories."""
+    """Category codes, which are positions in ``categories``; this list may have unused entries."""
 
     codes: NDArray[np.int32]
     categories: tuple[str, ...]
@@ -53,7 +53,7 @@ class Categorical:
         return len(self.codes)
 
     def take(self, index: Ints | slice) -> Categorical:
-        """Return some of the rows, with all categories."""
+        """Return the given rows, with all categories."""
         return Categorical(self.codes[index], self.categories)
 
     def plain(self) -> NDArray[Any]:
@@ -63,7 +63,7 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Codes into a table of distinct contents, ``MISSING_CODE`` if missing; the table may have unused entries."""
+    """Positions in a table of distinct values, or ``MISSING_CODE`` if missing; the table may have unused entries."""
 
     codes: NDArray[np.int32]
     table: NDArray[Any]  # (U, ...) numbers, or (U,) objects, all different
@@ -73,17 +73,17 @@ class Contents:
         return len(self.codes)
 
     def take(self, index: Ints | slice) -> Contents:
-        """Return some of the rows; the table is shared."""
+        """Return the given rows; the table is shared."""
         return Contents(self.codes[index], self.table, self.kind)
 
     def plain(self) -> NDArray[Any]:
-        """Return each row's content, an array of numbers or an object; None if it is missing."""
+        """Return each row's value: an array of numbers, an object, or None if the value is missing."""
         out = np.empty(len(self.codes), object)
         out[:] = [None if code == MISSING_CODE else self.table[code] for code in self.codes]
         return out
 
     def compact(self) -> Contents:
-        """Return a copy with the contents in use only, ordered by their first rows: equal rows give equal copies."""
+        """Return a copy with only the values in use, ordered by their first rows; equal rows give equal copies."""
         used, first, place = np.unique(self.codes, return_index=True, return_inverse=True)
         order = np.argsort(np.where(used == MISSING_CODE, -1, first), kind="stable")
         new = np.empty(len(used), np.int32)
@@ -101,7 +101,7 @@ def take(columns: Columns, index: Ints | slice) -> dict[str, Column]:
 
 
 def stored_values(column: Column) -> NDArray[Any]:
-    """Return the stored array: values of numbers, codes of other columns."""
+    """Return the stored array: the values of a numeric column, or the codes of another column."""
     return column.values if isinstance(column, Numeric) else column.codes
 
 
@@ -125,7 +125,7 @@ def concat_column(first: Column, second: Column) -> Column:
 
 
 def content_codes(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
-    """Return codes of contents (n,), numbered by first occurrence, and the first row of each distinct content."""
+    """Return the codes of values (n,), numbered by first occurrence, and the first row of each distinct value."""
     keys = [row.tobytes() for row in table] if table.ndim > 1 else table.tolist()
     place: dict[Any, int] = {}
     codes = np.array([place.setdefault(key, len(place)) for key in keys], np.int32)
@@ -135,7 +135,7 @@ def content_codes(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
 
 
 def _concat_contents(first: Contents, second: Contents) -> Contents:
-    """Append rows; contents that both tables hold are stored once."""
+    """Append rows; values that occur in both columns are stored once."""
     if first.table is second.table:
         return Contents(np.concatenate([first.codes, second.codes]), first.table, first.kind)
     if first.table.shape[1:] != second.table.shape[1:]:
@@ -181,7 +181,7 @@ def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
 
 
 def array_to_numpy(values: pa.Array) -> NDArray[Any]:
-    """Return the values of an Arrow array, with NaN for missing values; without missing values nothing is copied."""
+    """Return the values of an Arrow array, with NaN for missing values; if no value is missing, nothing is copied."""
     kind = values.type
     if values.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return np.asarray(values.to_numpy(zero_copy_only=False))

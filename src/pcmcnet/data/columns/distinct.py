@@ -1,7 +1,7 @@
-"""Distinct values of an Arrow column: their codes, names and numbers; formats of numbers in text; hashes of ids.
+"""Distinct values of an Arrow column: their codes, names and numbers; number formats of text columns; hashes of ids.
 
-A category is named by its text, in one form for all files and libraries: integers without a fraction (1, not 1.0), 0
-without a sign, booleans in lower case, midnight as a date.
+A category is named by its text, in the same form for all files and libraries: integers without a fraction (1, not 1.0),
+0 without a sign, booleans in lower case, midnight as a date.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRUTHS = {"false": 0.0, "true": 1.0}
 
 
 class DistinctValues(NamedTuple):
-    """Distinct values and codes of rows: ``values[codes[r]]`` is the value of row r; -1 marks a missing value."""
+    """Distinct values and row codes: ``values[codes[r]]`` is the value of row r; -1 marks a missing value."""
 
     codes: NDArray[np.int32]
     values: pa.Array
@@ -38,7 +38,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, for a dictionary type that of its words."""
+    """Return the type of the values; for a dictionary type, the type of the dictionary's values."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -91,7 +91,7 @@ def renumber_by_first_row(column: DistinctValues) -> DistinctValues:
 
 
 def first_rows(codes: NDArray[np.int32], n: int) -> NDArray[np.int64]:
-    """Return the first row with each of n codes (n,); the number of rows for an unused code."""
+    """Return the first row of each of n codes (n,); for an unused code, return the number of rows."""
     first = np.full(n + 1, len(codes))  # the last entry is for code -1: missing
     np.minimum.at(first, codes, np.arange(len(codes)))
     return first[:n]
@@ -115,7 +115,7 @@ def _name_of_float(value: np.floating[Any]) -> str | None:
 
 
 def _name_of_instant(text: str) -> str:
-    """Remove a fraction of 0 and the time of midnight, which programs write in different ways."""
+    """Remove zero fractions of a second and the time 00:00, because programs write them in different ways."""
     zone = "Z" if text.endswith("Z") else ""
     text = text.removesuffix("Z")
     if "." in text:
@@ -131,12 +131,12 @@ def _name_of_text(text: str) -> str:
 
 
 def numbers(values: pa.Array) -> NDArray[np.float64]:
-    """Return the number that each text spells; NaN for missing values and other text."""
+    """Return the number written in each text; NaN for missing values and for text that is not a number."""
     return np.array([_parse(text) for text in values.to_pylist()], dtype=np.float64)
 
 
 def parse_flags(values: pa.Array) -> NDArray[np.float64]:
-    """Return the number that each text spells, 0 for false and 1 for true; NaN for missing values and other text."""
+    """Return the number in each text, 0 for false and 1 for true; NaN for missing values and for other text."""
     return np.array([_TRUTHS.get(str(text).strip().lower(), _parse(text)) for text in values.to_pylist()], np.float64)
 
 
@@ -156,16 +156,16 @@ _AMBIGUOUS = r"^-0$|[a-df-z]"  # negative zero, infinity and NaN, which programs
 
 
 class NumberFormat(NamedTuple):
-    """A way to write numbers as text."""
+    """A format in which numbers are written as text."""
 
     type: pa.DataType
     read: Callable[[pa.Array], pa.Array | None]  # returns None if a text is written in another way
 
 
 def _read_lossless(kind: pa.DataType, text: pa.Array, *, fraction: bool = False) -> pa.Array | None:
-    """Return the numbers of a text column; None unless they give the same text when written again.
+    """Return the numbers in a text column; None unless writing the numbers reproduces the text.
 
-    With ``fraction``, integers must be written with .0.
+    If ``fraction`` is True, integers must be written with .0.
     """
     try:
         numbers = text.cast(kind)
@@ -197,7 +197,7 @@ NUMBER_FORMATS = (
 
 
 class FormatDetector:
-    """Finds the formats of numbers that fit a text column, one chunk at a time."""
+    """Finds the number formats that fit a text column, which is read chunk by chunk."""
 
     def __init__(self, formats: Sequence[NumberFormat]) -> None:
         self.formats = list(formats)
@@ -208,12 +208,12 @@ class FormatDetector:
 
     @property
     def type(self) -> pa.DataType:
-        """Type of the numbers; text if no format fits."""
+        """Type of the numbers, or the text type if no format fits."""
         return self.formats[0].type if self.formats else pa.string()
 
 
 def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids as integers if all are written as integers, else unchanged; small integers become int32."""
+    """Return ids as integers if all are written as integers, otherwise unchanged; small integers become int32."""
     codes, values = distinct(column)
     numbers = _read_ids(values.cast(pa.string()))
     if numbers is None:
@@ -227,12 +227,12 @@ def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def formats_for_copy(
     columns: Sequence[str], numbers: Collection[str], names: Collection[str]
 ) -> dict[str, NumberFormats]:
-    """Return the formats of all columns except ``numbers``; ``names``, such as ids, may only be integers."""
+    """Return the number formats allowed for each column except ``numbers``; ``names``, such as ids, may be integers."""
     return {name: NAME_FORMATS if name in names else NUMBER_FORMATS for name in columns if name not in numbers}
 
 
 def as_numbers(table: pa.Table, formats: Mapping[str, NumberFormats]) -> pa.Table:
-    """Convert text columns to numbers if one of their formats fits all values."""
+    """Convert each text column to numbers if one of its possible number formats fits all its values."""
     for position, name in enumerate(table.column_names):
         if name in formats:
             detector = FormatDetector(formats[name])
@@ -252,7 +252,7 @@ Keys = NDArray[np.uint64]
 
 
 def keys_of(ids: pa.Array) -> Keys:
-    """Return the keys of ids without missing values. Raises ``UNREADABLE`` for a type without a text form."""
+    """Return the hash keys of ids, none of which is missing. Raises ``UNREADABLE`` for a type without a text form."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     if pa.types.is_integer(ids.type):
@@ -265,7 +265,7 @@ def keys_of(ids: pa.Array) -> Keys:
 
 
 def text_keys(words: list[str]) -> Keys:
-    """Return the keys of texts."""
+    """Return the hash keys of texts."""
     digests = b"".join(blake2b(word.encode(), digest_size=8).digest() for word in words)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
@@ -286,5 +286,5 @@ def uniform_draws(keys: Keys, seed: int) -> NDArray[np.float64]:
 
 
 def partition_numbers(keys: Keys, count: int) -> NDArray[np.int64]:
-    """Return the partition of each key, from 0 to ``count`` - 1."""
+    """Return the partition number of each key, from 0 to ``count`` - 1."""
     return ((keys >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)

@@ -1,12 +1,12 @@
 """Display names and units of columns: totalPrice -> "Price", "EUR".
 
-A schema file has a table for each column, and a fitted model saves them:
+A schema file has a TOML table for each column, and a fitted model saves the names:
 
     [columns.totalPrice]
     name = "Price"
     unit = "EUR"
 
-Figures, tables, reports and the served page show them; models ignore them.
+Figures, tables, reports and the served page show the display names and units; models ignore them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Display names of the columns of a table; a column without one is shown by its name in the table.
+    """Display names of the columns of a table; a column without a display name is shown under its name in the table.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class ColumnNames:
         return self.declared.get(column, ColumnName()).unit
 
     def label(self, column: str) -> str:
-        """Return the name followed by the unit, for an axis or the header of a table."""
+        """Return the name followed by the unit, for an axis or a table header."""
         unit = self.unit(column)
         return f"{self[column]} ({unit})" if unit else self[column]
 
@@ -66,14 +66,14 @@ DEFAULT_NAMES = ColumnNames({})  # the names in the table
 
 
 def column_names(entries: Any, columns: Iterable[str]) -> dict[str, ColumnName]:
-    """Return the display names of a schema; raise SchemaError if they are invalid or name an unknown column."""
+    """Return the display names of a schema; raise SchemaError if they are invalid or refer to an unknown column."""
     known_columns = list(columns)
     if not isinstance(entries, Mapping):
         raise SchemaError(f"columns must map columns to names and units, as in {_example('price')}, got {entries!r}.")
     for column in entries:
         if column not in known_columns:
             hint = did_you_mean(column, known_columns) if isinstance(column, str) else ""
-            raise SchemaError(f"columns names {column!r}, which has no role in this table.{hint}")
+            raise SchemaError(f"columns includes {column!r}, which has no role in this table.{hint}")
     return {name: entry if isinstance(entry, ColumnName) else _read(name, entry) for name, entry in entries.items()}
 
 

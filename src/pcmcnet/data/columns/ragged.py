@@ -1,6 +1,6 @@
 """Arithmetic within choice sets, on flat arrays: values (N, ...) of all alternatives, and offsets (S + 1,) of the sets.
 
-Nothing is padded. Sets must not be empty: ``reduceat`` would give them the value of the next set.
+Nothing is padded. Sets must not be empty, because ``reduceat`` would give an empty set the value of the next set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 def weighted_sum_by_set(weights: Floats, values: Floats, offsets: Ints) -> Floats:
     """Return the weighted sum of rows over each set: (N,), (N, K) -> (S, K).
 
-    A product with a sparse matrix, so that no temporary array of shape (N, K) is made.
+    The sum is computed as a product with a sparse matrix, so that no temporary array of shape (N, K) is needed.
     """
     from scipy.sparse import csr_array
 
@@ -43,7 +43,7 @@ def min_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 
 
 def argmax_by_set(values: NDArray[Any], offsets: Ints) -> Ints:
-    """Return the position of the largest value of each set in the flat array, the first of equals: (N,) -> (S,).
+    """Return the position in the flat array of each set's largest value, the first one if tied: (N,) -> (S,).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:
 
 
 def log_softmax_by_set(values: Floats, offsets: Ints) -> Floats:
-    """Return the logit log-probabilities of utilities within each set: (N,) -> (N,).
+    """Return the log-probabilities of a logit from the utilities within each set: (N,) -> (N,).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Statistics of columns that are read in chunks: exact quantiles, moments, and whether float32 resolves the values."""
+"""Statistics of columns that are read in chunks: exact quantiles, moments, and whether float32 separates the values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SIGN_BIT = np.uint32(1 << 31)
 
 
 def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
-    """Return the numbers at some ranks of a column, counted from 0; missing values (NaN) have no rank.
+    """Return a column's numbers at the given ranks, which start at 0; missing values (NaN) have no rank.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
 
 
 def quantiles(each: Each, count: int, bins: int) -> NDArray[np.float64]:
-    """Return the distinct limits of bins that hold equally many of the ``count`` numbers of a column.
+    """Return the distinct limits of bins, each with the same number of the column's ``count`` numbers.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def quantiles(each: Each, count: int, bins: int) -> NDArray[np.float64]:
 
 
 def without_missing(values: NDArray[Number]) -> NDArray[Number]:
-    """Return the values that are not NaN; without NaN, the array itself."""
+    """Return the values that are not NaN; if there is no NaN, return the array itself."""
     return values[~np.isnan(values)] if len(values) and np.isnan(values.min()) else values
 
 
@@ -103,14 +103,14 @@ def _count_upper_halves(values: Values) -> SparseCounts:
 
 
 def _count_lower_halves(halves: Sequence[int], values: Values) -> SparseCounts:
-    """Count lower halves separately for each of some upper halves, one after another."""
+    """Count the lower halves separately for each of the given upper halves; the counts are concatenated."""
     integers = _ordered(values)
     counts = [np.bincount(integers[integers >> 16 == half] & 0xFFFF, minlength=_HALF) for half in halves]
     return SparseCounts.of(np.concatenate(counts))
 
 
 def _ordered(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Map numbers to integers in the same order, without missing values."""
+    """Map numbers to integers that sort in the same order; missing values are left out."""
     bits = (without_missing(values) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into 0
     return np.where(bits & _SIGN_BIT, ~bits, bits | _SIGN_BIT)
 
@@ -195,7 +195,7 @@ class ColumnMoments:
 
     @property
     def skewness(self) -> float:
-        """Mean cube of the standardised numbers; 0 if they are constant."""
+        """Mean of the cubed standardised numbers; 0 if the numbers are constant."""
         return self.m3 / self.count / self.spread**3 if self.spread > 0 else 0.0
 
     @property
@@ -205,7 +205,7 @@ class ColumnMoments:
 
 
 def median_magnitude(each: Each, count: int) -> float:
-    """Return the exact median of |x| of a column with ``count`` numbers, not counting missing values."""
+    """Return the exact median of |x| for a column with ``count`` numbers that are not missing."""
     middle = order_statistics(lambda f: each(partial(_apply_to_magnitudes, f)), [(count - 1) // 2, count // 2])
     return float(middle.mean())
 
@@ -223,7 +223,7 @@ _MIN_STEPS = 1000  # float32 is too coarse for a range of fewer float32 steps th
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Range and count of a column's numbers, and whether float32 changes any of them."""
+    """Range and count of a column's numbers, and whether conversion to float32 changes any number."""
 
     low: Any
     high: Any
@@ -264,13 +264,13 @@ class Span:
 
 
 def merge_spans(spans: dict[str, Span], new: Mapping[str, Span]) -> None:
-    """Add the spans of a further chunk to ``spans``, by column."""
+    """Merge the column spans of a further chunk into ``spans``."""
     for name, span in new.items():
         spans[name] = spans[name] + span if name in spans else span
 
 
 def is_close(narrow: NDArray[np.float32]) -> bool:
-    """Return True if finite numbers are so close that float32 may be too coarse for them; a cheap first check."""
+    """Return True if finite numbers are so close that float32 may be too coarse for them (a cheap first check)."""
     if not narrow.size:
         return False
     low, high = float(narrow.min()), float(narrow.max())

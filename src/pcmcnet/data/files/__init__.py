@@ -1,1 +1,1 @@
-"""Files and frames: reading tables into Arrow, and writing them."""
+"""Files and data frames: tables are read into Arrow and written from Arrow."""

@@ -1,4 +1,4 @@
-"""CSV files, plain or gzipped: reading them, and copying them with one more column."""
+"""CSV files, plain or gzipped: reading them, and copying them with an additional column."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CsvFile:
             self._read_head(BLOCK_BYTES)
 
     def _read_head(self, block_size: int) -> None:
-        """Read the names of the columns and the first rows."""
+        """Read the column names and the first rows."""
         options = pyarrow.csv.ReadOptions(block_size=block_size)
         with pyarrow.csv.open_csv(self.stream(), read_options=options, parse_options=self.parsing) as reader:
             self.schema = reader.schema
@@ -58,7 +58,7 @@ class CsvFile:
         self.names = list(self.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in this order."""
+        """Read the given columns, in this order."""
         table = self._typed(columns, {name for name in columns if name in text or name in ids}, compact)
         for place, name in enumerate(columns):
             if name in ids:
@@ -73,7 +73,7 @@ class CsvFile:
     def _typed(
         self, columns: list[str], text: Collection[str], compact: bool, null_words: list[str] | None = None
     ) -> pa.Table:
-        """Read columns by their guessed types; if a row contradicts them, let Arrow infer the types."""
+        """Read columns with their guessed types; if a row contradicts these types, let Arrow infer them."""
         self.require_closed_quotes()
         string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
         declared = {name: string for name in columns if name in text}
@@ -118,7 +118,7 @@ class CsvFile:
             yield from reader
 
     def require_closed_quotes(self) -> None:
-        """Raise ArrowInvalid if the file ends inside quotes: the rows after the quote would be one value."""
+        """Raise ArrowInvalid if the file ends inside quotes, because all rows after the quote would be one value."""
         # 1. In most files the last block shows that no quote is open.
         tail = b""
         with self.stream() as file:
@@ -167,7 +167,7 @@ def _stream(path: Path) -> Any:
 def conversion(columns: list[str], types: dict[str, pa.DataType], null_words: list[str] | None, **options: Any) -> Any:
     """Return Arrow's options to convert CSV columns.
 
-    ``null_words`` are the spellings of missing values; None for Arrow's default list.
+    ``null_words`` are the texts that mean a missing value; None for Arrow's default list.
     """
     if null_words is not None:
         options["null_values"] = null_words
@@ -188,7 +188,7 @@ _MARK = codecs.BOM_UTF8.decode(_BYTES)  # byte order mark that spreadsheets writ
 
 
 def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -> None:
-    """Copy a CSV file, plain or gzipped, with one more column of numbers.
+    """Copy a CSV file, plain or gzipped, and add a column of numbers.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -
         else:
             if next(cells, None) is None:
                 return
-        raise SchemaError(f"{source} no longer has {len(values)} rows: it changed while it was read. Try again.")
+        raise SchemaError(f"{source} no longer has {len(values)} rows: the file changed while it was read. Try again.")
 
 
 def records(lines: Iterable[str], separator: str = ",") -> Iterator[str]:
@@ -248,7 +248,7 @@ def records(lines: Iterable[str], separator: str = ",") -> Iterator[str]:
 
 
 def _ends_inside(line: str, separator: str, *, inside: bool) -> bool:
-    """Return True if a line ends inside a quoted value; ``inside``: it also begins inside one."""
+    """Return True if a line ends inside a quoted value; ``inside`` says whether it begins inside one."""
     at = 0
     while True:
         # 1. Skip values without quotes: a quote that does not begin a value is an ordinary character.
@@ -268,6 +268,6 @@ def _ends_inside(line: str, separator: str, *, inside: bool) -> bool:
 
 
 def _open_lines(path: Path) -> TextIO:
-    """Open a CSV for reading line by line, with unchanged line ends."""
+    """Open a CSV file for reading line by line, with unchanged line endings."""
     opening = gzip.open if path.name.lower().endswith(".gz") else open
     return cast("TextIO", opening(path, "rt", encoding=_BYTES, newline=""))

@@ -25,7 +25,7 @@ ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
 
 
 def ending(path: Path) -> str:
-    """Return the format of a file by its ending, or "folder"; raise SchemaError if the ending is unknown."""
+    """Return the format of a file, which its ending determines, or "folder"; raise SchemaError if it is unknown."""
     if path.is_dir():
         return "folder"
     for end in ENDINGS:
@@ -45,13 +45,13 @@ def require_columns(columns: Sequence[str], present: Sequence[str], *, where: st
 
 
 def one_line(error: Exception) -> str:
-    """Return the message of an error on one line, shortened, without the final full stop."""
+    """Return an error message on one line, shortened and without the final full stop."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".")
 
 
 @contextmanager
 def as_schema_errors(path: Path) -> Iterator[None]:
-    """Convert errors of file readers to a SchemaError that names the file."""
+    """Convert errors raised by file readers to a SchemaError that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
@@ -101,18 +101,18 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """Return a field with the :func:`plain_type` of its type."""
+    """Return a field whose type is converted with :func:`plain_type`."""
     kind = plain_type(field.type)
     return field if kind == field.type else field.with_type(kind)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the :func:`plain_type` of each field."""
+    """Return a schema whose field types are converted with :func:`plain_type`."""
     return pa.schema([plain_field(field) for field in schema], schema.metadata)
 
 
 def without_views(rows: Any) -> Any:
-    """Return a table or a batch of rows with plain types; the argument itself if its types are plain."""
+    """Return a table or a batch of rows with plain types; return the argument itself if its types are already plain."""
     schema = plain_schema(rows.schema)
     if schema == rows.schema:
         return rows
@@ -140,7 +140,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 class ParquetFolder:
-    """Parquet files at any depth, in the order of their paths; folders named column=value are columns."""
+    """A folder with Parquet files at any depth, sorted by path; folders named column=value define columns."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.dataset  # imported only for folders: it imports pandas if installed
@@ -163,12 +163,12 @@ class ParquetFolder:
         self.names = list(self.dataset.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in this order."""
+        """Read the given columns, in this order."""
         self.require(columns)
         return self._read(columns)
 
     def copy(self, needed: Sequence[str]) -> pa.Table:
-        """Read all columns; columns that are not ``needed`` are empty in the rows of files that lack them."""
+        """Read all columns; columns that are not ``needed`` are empty in the rows of files without them."""
         self._require_in_all(needed)
         self._require_consistent(self.names)
         return self._read(self.names)
@@ -180,7 +180,7 @@ class ParquetFolder:
 
     @contextmanager
     def errors_of_file(self, fragment: Any, columns: Sequence[str]) -> Iterator[None]:
-        """Convert read errors to a SchemaError that names the file and the columns with other types."""
+        """Convert read errors to a SchemaError that names the file and the columns whose types differ."""
         with as_schema_errors(Path(fragment.path)):
             try:
                 yield
@@ -207,7 +207,7 @@ class ParquetFolder:
             raise
 
     def _require_consistent(self, columns: Sequence[str]) -> None:
-        """Raise SchemaError if types of a column are incompatible, or if its values contradict folder names."""
+        """Raise SchemaError if the types of a column are incompatible, or if its values contradict the folder names."""
         for column in columns:
             if column in self.conflicts:
                 raise SchemaError(self.conflicts[column])
@@ -221,7 +221,7 @@ class ParquetFolder:
                         )
 
     def _require_in_all(self, columns: Sequence[str]) -> None:
-        """Raise SchemaError if only some files have a column: its values would be missing in the others."""
+        """Raise SchemaError if only some files have a column, because the other files would have missing values."""
         inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
         in_files = [column for column in columns if any(column in names for names in inside.values())]
         for path, present in inside.items():
@@ -234,7 +234,7 @@ def _schema(file: str) -> pa.Schema:
 
 
 def _unified_schema(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """Return the common type of each column of all files, and an error message for each column without one."""
+    """Return each column's common type over all files, and an error message for each column without a common type."""
     try:
         return pa.unify_schemas(list(schemas.values()), promote_options="permissive"), {}
     except pa.ArrowException:
@@ -256,13 +256,13 @@ def _unified_schema(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str,
 
 
 def _columns_in_path(folder: Path) -> dict[str, str]:
-    """Return the columns and values in folder names such as year=2023."""
+    """Return the columns and values in the folder names, such as year=2023."""
     parts = [part.partition("=") for part in folder.parts if "=" in part]
     return {name: unquote(value) for name, _, value in parts}
 
 
 def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
-    """Return the fields of columns in folder names: integers if all values are integers, otherwise text."""
+    """Return the fields of the columns given in folder names: integers if all values are integers, otherwise text."""
     values: dict[str, list[str]] = {}
     for name, value in {item for columns in named for item in columns.items()}:
         values.setdefault(name, []).append(value)
@@ -272,7 +272,7 @@ def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
 
 
 def _are_integers(texts: list[str]) -> bool:
-    """Return True if distinct texts are distinct integers: 7 and 007 are names."""
+    """Return True if distinct texts are distinct integers; if not, as for 7 and 007, the texts are names."""
     values = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
     try:
         return len(pa.array(values, pa.string()).cast(pa.int32()).unique()) == len(values)
@@ -281,7 +281,7 @@ def _are_integers(texts: list[str]) -> bool:
 
 
 def _values_and_folder_value(path: str, column: str, named: str) -> Iterator[tuple[str | None, str | None]]:
-    """Yield each distinct value of a column in a Parquet file, with the value in the name of its folder."""
+    """Yield each distinct value of a column in a Parquet file, together with the value in the folder name."""
     checked = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     with as_schema_errors(Path(path)), checked as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
@@ -296,7 +296,7 @@ def _values_and_folder_value(path: str, column: str, named: str) -> Iterator[tup
 
 
 def is_hidden(file: Path) -> bool:
-    """Return True for files that other programs keep next to a table, by the convention of their names."""
+    """Return True for files that other programs store next to a table; they are recognised by naming conventions."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
@@ -311,7 +311,7 @@ class TableFile(Protocol):
     names: list[str]
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in this order."""
+        """Read the given columns, in this order."""
 
 
 def read_path(
@@ -335,7 +335,7 @@ def read_path(
 def read_as_written(
     path: Path, numbers: Collection[str], needed: Sequence[str] = (), names: Collection[str] = ()
 ) -> pa.Table:
-    """Read all columns for a copy of the table.
+    """Read all columns, to write a copy of the table.
 
     Parameters
     ----------
@@ -345,10 +345,11 @@ def read_as_written(
         Columns of a CSV that are read as numbers. Other columns become numbers only if writing them again gives the
         same text.
     needed
-        Columns of a folder that all files must have; none by default. Other columns are empty in the rows of files that
-        lack them.
+        Columns of a folder that all files must have; none by default. Other columns are empty in the rows of files
+        without these columns.
     names
-        Columns of a CSV that hold names or ids; none by default. They become numbers only if all are integers.
+        Columns of a CSV that hold names or ids; none by default. Such a column is read as numbers only if all its
+        values are integers.
     """
     with as_schema_errors(path):
         source = open_source(path)
@@ -367,7 +368,7 @@ def column_names(path: str | Path) -> list[str]:
 
 
 def open_source(path: Path) -> TableFile:
-    """Open a file or folder by its ending."""
+    """Open a file or folder; the ending determines the format."""
     require_path(path)
     return _SOURCES[ending(path)](path)
 
@@ -379,14 +380,14 @@ def require_path(path: Path) -> None:
 
 
 class ParquetFile:
-    """One Parquet file; with ``mapped`` it is mapped into memory, so decoding starts before the whole file is read."""
+    """One Parquet file; if ``mapped``, it is memory-mapped, so that decoding starts before the whole file is read."""
 
     def __init__(self, path: Path, *, mapped: bool = False) -> None:
         self.file = pyarrow.parquet.ParquetFile(path, memory_map=mapped, page_checksum_verification=True)
         self.names = list(self.file.schema_arrow.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in this order."""
+        """Read the given columns, in this order."""
         return self.file.read(columns=columns).select(columns)
 
 
@@ -399,7 +400,7 @@ class ArrowFile:
             self.names = list(self.reader(file).schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in this order."""
+        """Read the given columns, in this order."""
         fields = [self.names.index(name) for name in columns]
         with pa.OSFile(str(self.path)) as file:
             table = self.reader(file, included_fields=sorted(fields)).read_all().select(columns)
@@ -407,7 +408,7 @@ class ArrowFile:
         return table
 
     def reader(self, file: Any, **options: Any) -> Any:
-        """Return a reader of the IPC file format or the IPC stream format: both have the ending .arrow."""
+        """Return a reader of the IPC file format or of the IPC stream format; files of both formats end in .arrow."""
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))

@@ -1,7 +1,7 @@
-"""Files -> streams of rows: a folder of Parquet files, one Parquet or Arrow file, or a CSV, never whole in memory.
+"""Files -> streams of rows: Parquet folders and Parquet, Arrow and CSV files are never read into memory as a whole.
 
 Rows are in the order of the table, so that row numbers are the same as for a table in memory. All batches have the same
-types: those that the files declare or, for a CSV, the narrowest types that fit the whole file.
+types: the types declared in the files or, for a CSV file, the narrowest types that fit the whole file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WIDER_TYPES = (pa.int64(), pa.float64(), pa.string())  # tried in turn if the f
 
 
 class TableStream(ABC):
-    """Some columns of a table, read as batches of rows."""
+    """Selected columns of a table, read in batches of rows."""
 
     def __init__(self, path: Path, source: Any, columns: Sequence[str]) -> None:
         self.path, self.source, self.columns = path, source, list(columns)
@@ -49,7 +49,7 @@ class TableStream(ABC):
         return self.path if self.path.is_dir() else self.path.parent
 
     def only(self, column: str) -> TableStream:
-        """Return a stream of one of the columns; not for a CSV."""
+        """Return a stream of one of the columns; not supported for a CSV file."""
         stream = copy(self)
         stream.columns = [column]
         return stream
@@ -81,7 +81,7 @@ class TableStream(ABC):
 
     @abstractmethod
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of about ``rows`` rows of all units, or of some consecutive ones."""
+        """Yield batches of about ``rows`` rows of all units, or of some consecutive units."""
 
     def batches(self, rows: int, units: Units = None, coded: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows in the order of the table.
@@ -93,7 +93,7 @@ class TableStream(ABC):
         units
             Consecutive units to read; None (default) for all.
         coded
-            Text columns that may be returned as dictionaries, possibly with unused words; none by default.
+            Text columns that may be returned as dictionaries, which may have unused entries; none by default.
         """
         with as_schema_errors(self.path):
             for batch in self._batches(rows, units, coded):
@@ -143,7 +143,7 @@ class FolderStream(TableStream):
     def _of_file(
         self, fragment: Any, rows: int, groups: list[int] | None, coded: Collection[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read a file by its row groups, which takes far less memory than a scanner; scan it if types must be cast."""
+        """Read a file by row groups, which needs far less memory than a scanner, unless types must be cast."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
         schema = fragment.physical_schema
@@ -234,10 +234,10 @@ class ArrowStream(TableStream):
 
 
 class CsvStream(TableStream):
-    """A CSV, plain or gzipped. A first pass counts its rows and checks the guessed types.
+    """A CSV file, plain or gzipped. A first pass counts its rows and checks the guessed types.
 
-    ``formats`` are the formats of numbers in which a text column is read as numbers; ``null_words`` the spellings of
-    missing values, None for Arrow's default list.
+    ``formats`` are the number formats that allow a text column to be read as numbers; ``null_words`` are the texts that
+    mean a missing value, None for Arrow's default list.
     """
 
     source: CsvFile
@@ -279,7 +279,7 @@ class CsvStream(TableStream):
                 return self._first_pass(self._widened_types(types))
 
     def _first_pass(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
-        """Read the file by some types; return the types, with numbers in place of text if possible, and the rows."""
+        """Read the file with the given types; return the final types (numbers instead of text if possible) and rows."""
         rows, detectors = 0, {name: FormatDetector(formats) for name, formats in self.formats.items()}
         for batch in self.source.batches(self.columns, types, self.null_words):
             rows += int(batch.num_rows)
@@ -301,14 +301,14 @@ class CsvStream(TableStream):
 
 
 def _plain_text(schema: pa.Schema, coded: Collection[str]) -> list[str]:
-    """Return the ``coded`` columns that a Parquet file declares as plain text: Arrow can return their dictionaries."""
+    """Return the ``coded`` columns that a Parquet file declares as plain text; Arrow can read them as dictionaries."""
     return [name for name in coded if schema.field(name).type == pa.string()]
 
 
 def _decoded(
     file: Any, rows: int, groups: list[int] | None, columns: list[str], dictionaries: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a Parquet file whose ``dictionaries`` columns are returned as dictionaries."""
+    """Yield batches of a Parquet file, in which the ``dictionaries`` columns are dictionary-encoded."""
     for batch in file.iter_batches(rows, groups, columns=columns, use_threads=False):
         for name in dictionaries:
             batch.column(name).validate(full=True)  # codes in a damaged file may be out of range

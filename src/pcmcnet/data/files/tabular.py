@@ -1,6 +1,6 @@
 """Any table -> an Arrow table of the requested columns.
 
-Tables are paths (see ``read_files``), mappings of arrays, and data frames of all libraries that narwhals supports.
+A table may be a path (see ``read_files``), a mapping of arrays, or a data frame of any library that narwhals supports.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def read_table(
     columns
         Columns to read, in this order; None (default) for all.
     text
-        Columns of names; none by default. In a source without types, such as a CSV, they are read as they are written.
+        Columns of names; none by default. In a source without types, such as a CSV file, names are read exactly as they
+        are written.
     ids
-        Columns of ids; none by default. In a source without types they are integers if all are written as integers
-        (7, not 007 or 7.0), otherwise text.
+        Columns of ids; none by default. In a source without types, the ids are read as integers if all are written as
+        integers (7, not 007 or 7.0), otherwise as text.
     compact
         Whether a source without types may be read into compact types: dictionaries for text, and 32-bit integers.
         False by default.
@@ -78,7 +79,7 @@ def names_of(table: Any) -> list[str]:
 
 
 def folder_of(table: Any) -> Path | None:
-    """Return the folder that paths in a table are relative to: that of its file; None for a table in memory."""
+    """Return the folder of the table's file, to which paths in the table are relative; None for a table in memory."""
     if isinstance(table, str | os.PathLike):
         return Path(table) if Path(table).is_dir() else Path(table).parent
     folder = (table.schema.metadata or {}).get(FOLDER) if isinstance(table, pa.Table) else None
@@ -124,7 +125,7 @@ def _from_series(name: str, series: Any, is_name: bool) -> Any:
 
 
 def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
-    """Convert a column of any array type; Python objects of mixed types, and names beyond 64 bits, become text."""
+    """Convert a column of any array type; objects of mixed types, and integer names above 64 bits, become text."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -146,7 +147,7 @@ def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
 
 
 def _keep_time_zones(array: pa.Array, values: Any) -> pa.Array:
-    """Return times of several time zones as text, in local time: Arrow would convert all to the first zone."""
+    """Return timestamps of several time zones as text in local time; Arrow would convert all to the first time zone."""
     if not pa.types.is_timestamp(array.type) or (isinstance(values, np.ndarray) and values.dtype.kind == "M"):
         return array
     instants = [value if isinstance(value, datetime) and not _is_missing(value) else None for value in values]

@@ -1,4 +1,4 @@
-"""Arrow tables -> files, in the format that their ending names."""
+"""Arrow tables -> files, in the format given by the file ending."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARQUET = {"write_page_checksum": True, "dictionary_pagesize_limit": 2**16}
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:
-    """Write a table atomically: readers see the old file or the complete new one.
+    """Write a table atomically: readers see either the old file or the complete new file.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
 
 @contextmanager
 def parquet_appender(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[pa.RecordBatch, Floats], None]]:
-    """Yield a function that writes batches of rows to a Parquet file, with the values of one more column."""
+    """Yield a function that writes batches of rows, with the values of an additional column, to a Parquet file."""
     longer = schema.append(pa.field(column, pa.float64()))
     with pyarrow.parquet.ParquetWriter(path, longer, **_PARQUET) as writer:
 

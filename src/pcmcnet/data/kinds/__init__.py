@@ -1,7 +1,7 @@
-"""One module per kind of column: reading, coding, streaming, encoding, description and requests.
+"""One module per column kind; each defines how a column is read, coded, streamed, encoded, described and posted.
 
-Each module registers its kind when it is imported, and this package imports all of them. A new kind is one new file
-with a subclass of :class:`Kind`; see :mod:`pcmcnet.data.kinds.kind`. Other code finds it in ``KINDS``.
+Each module registers its kind when it is imported, and this package imports all of them. A new kind needs only a new
+file with a subclass of :class:`Kind`; see :mod:`pcmcnet.data.kinds.kind`. Other code finds the kind in ``KINDS``.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Categorical columns: categories are numbered 1..c in the training vocabulary; 0 means never seen in training."""
+"""Categorical columns: categories are numbered 1..c in the training vocabulary; 0 denotes an unseen category."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_coun
 
 
 def embedding_width(cardinality: int) -> int:
-    """Return the paper's rule of thumb for the width of an embedding."""
+    """Return the width of an embedding by the paper's rule of thumb."""
     return min((cardinality + 1) // 2, 50)
 
 
@@ -38,14 +38,14 @@ class CategoryCode:
     common: bool = False  # whether rare categories, in fewer than MIN_SETS_OF_LABEL training sets, are left out
 
     def indices(self, categories: Sequence[str]) -> NDArray[np.int32]:
-        """Return the indices of some categories; ``UNSEEN_INDEX`` if the vocabulary does not have them."""
+        """Return the indices of the given categories; ``UNSEEN_INDEX`` for categories outside the vocabulary."""
         index = {category: k + 1 for k, category in enumerate(self.categories)}
         return np.array([index.get(category, UNSEEN_INDEX) for category in categories], np.int32)
 
 
 @dataclass(slots=True)
 class UnseenCount:
-    """Number of rows with unseen categories in a column, number of all rows, and the first unseen category."""
+    """Number of rows with unseen categories in a column, total number of rows, and the first unseen category."""
 
     common: bool
     rows: int = 0
@@ -73,7 +73,7 @@ class UnseenCounts(dict[str, UnseenCount]):
             self.setdefault(name, UnseenCount(count.common)).add(count.rows, count.of, count.first)
 
     def report(self) -> None:
-        """Log the counts above 0, as a warning from half of the rows on. Rare labels are not logged below that."""
+        """Log counts above 0, as a warning if half of the rows or more are unseen; fewer rare labels are not logged."""
         if (collector := _collector.get()) is not None:
             with _collector_lock:
                 collector.add(self)
@@ -96,7 +96,7 @@ _collector_lock = Lock()
 
 @contextmanager
 def report_unseen_once() -> Iterator[UnseenCounts]:
-    """Log the counts of all chunks of a table once, at the end of the block; yield these counts."""
+    """Yield the counts of all chunks of a table, and log them once, at the end of the block."""
     counts = UnseenCounts()
     token = _collector.set(counts)
     try:
@@ -112,7 +112,7 @@ def json_schema(*, gaps: bool = False) -> dict[str, Any]:
 
 
 def category_facts(column: Categorical) -> dict[str, Any]:
-    """Return the most frequent categories, the first of them, and the number of all categories."""
+    """Return the most frequent categories, the single most frequent one, and the total number of categories."""
     counts = np.bincount(column.codes, minlength=len(column.categories))
     present = [(-int(counts[k]), column.categories[k]) for k in np.flatnonzero(counts)]
     listed = [name for _, name in sorted(present)[:MAX_LISTED_CATEGORIES]]

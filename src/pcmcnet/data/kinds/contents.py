@@ -1,7 +1,7 @@
-"""Columns of contents (vectors, instants, lists, texts, pictures, ids) and their codes: what all kinds share.
+"""Content columns (vectors, timestamps, lists, texts, pictures, ids) and their codes: what all kinds have in common.
 
-Reading with errors that name the row, learning codes chunk by chunk, and codes as JSON. Each kind has its own module in
-:mod:`pcmcnet.data.kinds`; frozen encoders are in ``frozen.py``.
+This module reads content columns with errors that name the row, learns codes chunk by chunk, and converts codes to
+JSON. Each kind has its own module in :mod:`pcmcnet.data.kinds`; frozen encoders are in ``frozen.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def read_contents(reader: ColumnReader, column: str, kind: str, *, missing: Missing) -> Contents:
-    """Read a column at the rows of the reader; raise SchemaError for missing values unless they are allowed."""
+    """Read the reader's rows of a content column; raise SchemaError for missing values unless they are allowed."""
     values = reader.columns[column]
     if not reader.in_order:
         values = values.take(pa.array(reader.rows))
@@ -43,7 +43,7 @@ def read_contents(reader: ColumnReader, column: str, kind: str, *, missing: Miss
     except BadTypeError as bad:
         raise SchemaError(f"column {column!r} is declared as {kind} but has type {values.type}: {bad}.") from None
     if missing == "error":
-        problem = f"expected a content of kind {kind}"
+        problem = f"expected a value of kind {kind}"
         reader.require_valid(
             column, codes == MISSING_CODE, problem, "Drop them or declare missing='indicator'.", lambda _: "nothing"
         )
@@ -54,7 +54,7 @@ def read_contents(reader: ColumnReader, column: str, kind: str, *, missing: Miss
 
 
 class ColumnLearner:
-    """Learns the code of one column chunk by chunk; a single chunk needs no merging."""
+    """Learns the code of one column chunk by chunk; if there is only one chunk, nothing is merged."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -62,7 +62,7 @@ class ColumnLearner:
         self.learner: CodeLearner | None = None  # from the second chunk on
 
     def add(self, table: NDArray[Any]) -> None:
-        """Add the distinct contents of one chunk."""
+        """Add the distinct values of one chunk."""
         if self.first is None:
             self.first = table if len(table) else None
         elif len(table):
@@ -72,16 +72,16 @@ class ColumnLearner:
             self.learner.add(table)
 
     def code(self, name: str) -> Any:
-        """Return the code of all chunks."""
+        """Return the code learnt from all chunks."""
         if self.first is None:
             raise SchemaError(f"column {name!r} is empty in the training part: leave it out.")
         return self.kind.code.learn(name, self.first) if self.learner is None else self.learner.code(name)
 
 
 # -- Samples -----------------------------------------------------------------------------------------------------------
-# A few training contents with the vectors that a frozen encoder gave them, saved with a model. The Python code of the
+# A few training values with the vectors that a frozen encoder gave them, saved with a model. The Python code of the
 # encoder is not saved: a function is identified by its name, which another function may share. The encoder given at
-# loading time is run on these contents and must return the same vectors up to rounding.
+# loading time is run on these values and must return the same vectors up to rounding.
 
 MAX_SAMPLES = 3  # contents
 # Tolerances for other processors: in training standard deviations, and relative to the number.
@@ -90,7 +90,7 @@ _SCALE_TOLERANCE, _RELATIVE_TOLERANCE = 0.01, 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderSamples:
-    """(k, ...) contents of a kind and their vectors (k, W)."""
+    """Sample values of a content column (k, ...) and their vectors (k, W)."""
 
     kind: str
     contents: NDArray[Any]
@@ -98,12 +98,12 @@ class EncoderSamples:
 
     @classmethod
     def of(cls, kind: str, table: NDArray[Any], vectors: NDArray[np.float32]) -> EncoderSamples:
-        """Choose samples among contents (U, ...)."""
+        """Choose samples from the distinct values (U, ...)."""
         chosen = KINDS[kind].choose_samples(table, MAX_SAMPLES)
         return cls(kind, table[chosen], vectors[chosen])
 
     def differ(self, vectors: NDArray[np.float32], scale: NDArray[np.float64]) -> bool:
-        """Return True if vectors differ from the samples; ``scale`` (W,) is their standard deviation in training."""
+        """Return True if vectors differ from the sample vectors; ``scale`` (W,) is the training standard deviation."""
         if vectors.shape != self.vectors.shape:
             return True
         error = np.abs(vectors.astype(np.float64) - self.vectors)
@@ -131,9 +131,9 @@ class EncoderSamples:
 
 @dataclass(frozen=True, slots=True)
 class FrozenCode:
-    """Code of contents that a frozen encoder maps to vectors.
+    """Code of a content column whose values a frozen encoder maps to vectors.
 
-    ``preparation`` prepares the contents for a module; None if the encoder takes the contents themselves.
+    ``preparation`` prepares the values for a module; None if the encoder takes the original values.
     """
 
     name: str
@@ -147,12 +147,12 @@ class FrozenCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one prepared content."""
+        """Shape of one prepared value."""
         return self.scale.shape
 
     @classmethod
     def learn(cls, name: str, column: Contents, encoder: Frozen) -> FrozenCode:
-        """Encode the distinct contents and learn the scale of their vectors."""
+        """Encode the distinct values and learn the scale of their vectors."""
         preparation = None if encoder.sees_contents else KINDS[column.kind].code.learn(name, column.table)
         identity = encoder.identity
         vectors = encoder.vectors(name, column.kind, column.table, preparation, identity=identity)
@@ -160,7 +160,7 @@ class FrozenCode:
         return cls(name, column.kind, preparation, VectorCode.learn(name, vectors), identity, encoder, samples)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """Encode and standardise contents: (U, ...) -> (U, W)."""
+        """Encode and standardise values: (U, ...) -> (U, W)."""
         if self.encoder.identity != self.identity:
             raise ConfigError(
                 f"column {self.name!r}: {self.encoder.label} has changed since the model was fitted: freeze a copy of "
@@ -170,11 +170,11 @@ class FrozenCode:
         return self.scale.prepare(vectors)
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
         return self.kind in KINDS and self.scale.is_valid() and isinstance(self.identity, str)
 
     def require_same(self) -> None:
-        """Raise ArtifactError if the encoder returns other vectors than in the fit."""
+        """Raise ArtifactError if the encoder does not return the same vectors as during the fit."""
         if self.samples is None or not len(self.samples.contents):
             return
         vectors = self.encoder.encode_batch(self.name, self.kind, self.samples.contents, self.preparation)
@@ -186,12 +186,12 @@ class FrozenCode:
 
 
 def network_kind(code: ContentCode) -> Kind:
-    """Return the kind whose modules take the prepared contents: the vector kind for a frozen encoder."""
+    """Return the kind whose modules take the prepared values; for a frozen encoder, this is the vector kind."""
     return KINDS[VectorCode.kind if isinstance(code, FrozenCode) else code.kind]
 
 
 def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = None) -> tuple[ContentCode, ...]:
-    """Learn the codes of all columns of contents from the distinct contents of all chunks."""
+    """Learn the codes of all content columns from the distinct values of all chunks."""
     encoders = frozen or {}
     learners: dict[str, ColumnLearner] = {}
     frozen_columns: dict[str, Contents] = {}  # a frozen encoder is run on the contents of all chunks
@@ -213,7 +213,7 @@ def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = 
 
 
 def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
-    """Prepare each distinct content of a column once: (n,) codes and (U, ...) prepared contents; zeros if missing."""
+    """Prepare each distinct value of a column once: (n,) codes and (U, ...) prepared values, 0 for missing values."""
     used = column.compact()
     table = code.prepare(used.table) if len(used.table) else np.zeros((0, *code.shape), code.dtype)
     if (used.codes == MISSING_CODE).any():
@@ -243,7 +243,7 @@ def code_from_dict(entries: Mapping[str, Any], frozen: Mapping[str, Frozen] | No
 
 
 def _frozen_from_dict(entries: Mapping[str, Any], encoder: Frozen) -> FrozenCode:
-    """Build the code of a frozen encoder; raise ArtifactError if it is not the encoder of the fit."""
+    """Build the code of a frozen encoder; raise ArtifactError if the model was fitted with another encoder."""
     if entries["identity"] != encoder.identity:
         raise ArtifactError(
             f"column {entries['name']!r}: the model was fitted with another {encoder.label}, or with other weights: "

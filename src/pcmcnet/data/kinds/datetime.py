@@ -1,8 +1,9 @@
-"""Dates and times: cyclic parts as points on circles, and a trend.
+"""Dates and times: time of day, weekday and month as points on circles, and a trend.
 
 The time of day, the day of the week and the month each become (sin, cos) of their angle, so that 23:59 is close to 0:00
-and December to January. The trend is the instant itself, standardised by the distinct instants of the training part.
-That makes 7 numbers. Times are local: the time zone of a column is applied, then dropped.
+and December to January. The trend is the timestamp itself, standardised by the distinct timestamps of the training
+part. Each timestamp thus becomes 7 numbers. All times are local: timestamps are converted to the time zone of the
+column, which is then dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class DatetimeCode(ScaleCode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one prepared instant."""
+        """Shape of one encoded timestamp."""
         return (7,)
 
     @classmethod
@@ -56,7 +57,7 @@ class DatetimeCode(ScaleCode):
         return cls(name, float(seconds.mean()), float(seconds.std()))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """Prepare instants: (U,) -> (U, 7) sines and cosines of time of day, weekday and month, then the trend.
+        """Encode timestamps: (U,) -> (U, 7), sines and cosines of time of day, weekday and month, then the trend.
 
         Examples
         --------
@@ -83,7 +84,7 @@ def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class _DatetimeLearner:
-    """Collects the distinct instants, 8 bytes each."""
+    """Collects the distinct timestamps, which take 8 bytes each."""
 
     def __init__(self) -> None:
         self.instants = np.empty(0, "datetime64[us]")
@@ -104,7 +105,7 @@ class DatetimeKind(Kind):
     fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct instants to the microsecond."""
+        """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct timestamps to the microsecond."""
         kind = values.type
         if pa.types.is_null(kind):
             return np.full(len(values), MISSING_CODE, np.int32), np.empty(0, "datetime64[us]")
@@ -125,30 +126,30 @@ class DatetimeKind(Kind):
         return number_distinct(instants[present], present, len(values), keys=instants[present].astype(np.int64))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Recognise dates and times by their ISO 8601 form."""
+        """Recognise dates and times by the ISO 8601 format."""
         hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
         return ("dates or times", hint) if mostly_match(texts, _ISO_FORM) else None
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Return the first and the last instant."""
+        """Return the first and the last timestamp."""
         table = column.table
         return {"min": self.to_json(table.min()), "max": self.to_json(table.max())} if len(table) else {}
 
     def to_json(self, content: Any) -> str:
-        """Return an instant in ISO 8601."""
+        """Return a timestamp as ISO 8601 text."""
         return str(content).removesuffix(".000000")
 
     def to_saved(self, content: Any) -> str:
-        """Return an instant in ISO 8601, to the microsecond."""
+        """Return a timestamp as ISO 8601 text, to the microsecond."""
         return str(content)
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the schema of an instant."""
+        """Return the JSON schema of a timestamp."""
         description = "A date or a local time in ISO 8601, such as 2024-05-17T09:30."
         return {"type": "string", "description": description, "examples": ["2024-05-17T09:30"]}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> str:
-        """Check that a value is a text; :meth:`read` parses it."""
+        """Check that a value is a text; :meth:`read` parses the text."""
         if not isinstance(value, str):
             raise ValueError(f"expected a date or a time such as '2024-05-17T09:30', got {describe_value(value)}")
         return value

@@ -1,11 +1,11 @@
-"""Frozen encoders: contents -> vectors, computed once per distinct content and cached in memory and on disk.
+"""Frozen encoders: content values -> vectors, computed once per distinct value and cached in memory and on disk.
 
     contents  --module or function-->  (U, W) numbers
 
-The cache finds vectors by a hash of the content and an identity of the encoder: class, structure and weights of a
+The cache finds vectors by a hash of the value and the identity of the encoder: class, structure and weights of a
 module, or the name of a function. The vectors of the last call stay in memory, so a fit runs the encoder once per
-content. With a folder as ``cache``, later fits and predictions of any process use the vectors as well. A saved model
-also checks the vectors that a function returns: see :mod:`pcmcnet.data.kinds.contents`.
+distinct value. With a folder as ``cache``, later fits and predictions in any process also use these vectors. A saved
+model also checks the vectors that a function returns: see :mod:`pcmcnet.data.kinds.contents`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class VectorCache:
         self.path = folder / f"{encoder}.sqlite"
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Return the cached vectors of some keys."""
+        """Return the cached vectors of the given keys."""
         vectors: dict[bytes, NDArray[np.float32]] = {}
         if not self.path.exists():
             return vectors
@@ -70,7 +70,7 @@ class VectorCache:
         return vectors
 
     def store(self, vectors: Vectors) -> None:
-        """Write vectors, all of them or none."""
+        """Write the vectors in one transaction, so that either all or none are stored."""
         plain = {key: vector.astype("<f4").tobytes() for key, vector in vectors.items()}
         rows = [(key, vector, _checksum(key, vector)) for key, vector in plain.items()]
         with self._without_errors():
@@ -86,7 +86,7 @@ class VectorCache:
 
     @contextmanager
     def _without_errors(self) -> Iterator[None]:
-        """Delete a damaged file and continue without the cache if it cannot be used; log a warning."""
+        """Delete a damaged file, or continue without the cache if it cannot be used; log a warning."""
         import sqlite3
 
         try:
@@ -111,25 +111,26 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Frozen:
-    """A pretrained encoder for a column of contents, which a fit does not change.
+    """A pretrained encoder for a content column (such as texts or images); fitting a model does not change the encoder.
 
     Parameters
     ----------
     encode
-        A torch module, which gets the same tensors as a trainable encoder of yours would; or a function from a list of
-        contents (texts as ``str``, pictures as RGB images of Pillow, instants as ``datetime``, lists as tuples of
-        ``str``, vectors as arrays, ids as ``int``) to one vector per content, all of one size, as an array or a tensor.
+        A torch module, which gets the same tensors as a trainable encoder; or a function from a list of values (texts
+        as ``str``, pictures as RGB Pillow images, timestamps as ``datetime``, lists as tuples of ``str``, vectors as
+        arrays, ids as ``int``) to one vector per value, all of the same size, as an array or a tensor.
     transform
-        Only for a module: function from one content, as a function would get it, to a tensor. The tensors are stacked.
-        By default the module gets prepared contents.
+        Only for a module: a function from one value, in the form listed under ``encode``, to a tensor. The tensors are
+        stacked. By default the module gets prepared values.
     cache
-        Folder for the vectors, which are found by content and encoder. By default only the vectors of the last table
+        Folder for the vectors, which are looked up by value and encoder. By default, only the vectors of the last table
         are kept, in memory.
     name
-        Identifies a function in the cache: change it whenever the function returns other vectors. A module, or a method
-        of a module such as ``model.encode``, is identified by its class and weights and needs no name.
+        Name that identifies a function in the cache. Change the name whenever the function returns different vectors. A
+        module, or a method of a module such as ``model.encode``, is identified by its class and weights and needs no
+        name.
     batch_size
-        Number of contents that are encoded in one call. Default 64.
+        Number of values that are encoded in one call. Default 64.
 
     Raises
     ------
@@ -157,7 +158,7 @@ class Frozen:
             value = f"the class {encode.__name__}" if isinstance(encode, type) else repr(encode)
             raise ConfigError(f"Frozen: expected a torch module or a function, got {value}.")
         if transform is not None and not isinstance(encode, nn.Module):
-            raise ConfigError("Frozen: transform is not supported with a function, which gets the contents themselves.")
+            raise ConfigError("Frozen: transform is not supported with a function, which gets the original values.")
         require_number("Frozen: batch_size", batch_size, whole=True, low=1)
         self.encode, self.transform, self.name, self.batch_size = encode, transform, name, batch_size
         self.cache = None if cache is None else Path(cache)
@@ -173,7 +174,7 @@ class Frozen:
 
     @classmethod
     def sentences(cls, model: Any, *, cache: str | Path | None = None, batch_size: int = 64) -> Frozen:
-        """Return a frozen encoder of texts from sentence-transformers. Nothing is downloaded.
+        """Return a frozen encoder of texts that uses a sentence-transformers model. Nothing is downloaded.
 
         Parameters
         ----------
@@ -203,7 +204,7 @@ class Frozen:
             )
         if not callable(getattr(model, "encode", None)):
             raise ConfigError(
-                f"Frozen.sentences: expected a model of sentence-transformers, with a method encode, "
+                f"Frozen.sentences: expected a sentence-transformers model with a method encode, "
                 f"got {type(model).__name__}."
             )
         return cls(model.encode, cache=cache, batch_size=batch_size)
@@ -226,8 +227,8 @@ class Frozen:
         backbone
             The module.
         transform
-            Function from an RGB image of Pillow to a tensor, such as ``weights.transforms()`` of torchvision. By
-            default, that of a timm model.
+            Function from an RGB Pillow image to a tensor, such as torchvision's ``weights.transforms()``. By default,
+            the transform that belongs to a timm model.
         cache
             Folder for the vectors. By default only the vectors of the last table are kept, in memory.
         batch_size
@@ -260,12 +261,12 @@ class Frozen:
 
     @property
     def sees_contents(self) -> bool:
-        """Whether the encoder takes the contents themselves instead of prepared contents."""
+        """Whether the encoder takes the original values instead of prepared values."""
         return self.transform is not None or not isinstance(self.encode, nn.Module)
 
     @property
     def identity(self) -> str:
-        """Hash of everything except the contents that the vectors depend on."""
+        """Hash of everything that the vectors depend on, except the encoded values."""
         digest = hashlib.blake2b(digest_size=16)
         names = [self.label, self.name, self._bound, None if self.transform is None else _stable_text(self.transform)]
         digest.update(json.dumps(names).encode())
@@ -285,16 +286,16 @@ class Frozen:
         *,
         identity: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the vectors (U, W) of distinct contents (U, ...), from the cache or computed now.
+        """Return the vectors (U, W) of distinct values (U, ...), from the cache or newly computed.
 
         Parameters
         ----------
         column, kind
             Name and kind of the column.
         table
-            The distinct contents.
+            The distinct values.
         code
-            Code that prepares the contents for a module; None if the encoder takes the contents themselves.
+            Code that prepares the values for a module; None if the encoder takes the original values.
         identity
             :attr:`identity` of the encoder, if the caller has already computed it.
 
@@ -335,28 +336,28 @@ class Frozen:
     def encode_batch(
         self, column: str, kind: str, table: NDArray[Any], code: ContentCode | None
     ) -> NDArray[np.float32]:
-        """Run the encoder on some contents, without the cache, and check its vectors.
+        """Run the encoder on the given values, without the cache, and check the vectors.
 
         Parameters
         ----------
         column, kind
             Name of the column and its kind, for messages.
         table
-            Contents to encode.
+            Values to encode.
         code
-            Encoding of the column, learnt from the training part; None if it has none.
+            Code of the column, learnt from the training part; None if the column has no code.
 
         Returns
         -------
         numpy.ndarray
-            One vector for each of the contents.
+            One vector for each value.
 
         Raises
         ------
         ConfigError
-            If the encoder fails, or returns other than finite vectors of one size.
+            If the encoder fails, or does not return finite vectors of the same size.
         """
-        call = f"column {column!r}: {self.label} was given {len(table)} contents of kind {kind}"
+        call = f"column {column!r}: {self.label} was given {len(table)} values of kind {kind}"
         try:
             with torch.no_grad(), _in_eval_mode(self._module):
                 output = self.encode(self._inputs(kind, table, code))
@@ -365,13 +366,15 @@ class Frozen:
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(f"{call} and failed: {error}") from error
         if vectors.ndim != 2 or len(vectors) != len(table) or not vectors.shape[1]:
-            raise ConfigError(f"{call}: expected as many vectors of one size, got shape {vectors.shape}.")
+            raise ConfigError(
+                f"{call}: expected one vector for each value, all of the same size, got shape {vectors.shape}."
+            )
         if not np.isfinite(vectors).all():
             raise ConfigError(f"{call}: expected finite vectors, got NaN or infinite numbers.")
         return vectors
 
     def _inputs(self, kind: str, table: NDArray[Any], code: ContentCode | None) -> Any:
-        """Return the contents as the encoder takes them, on the device of a module."""
+        """Return the values in the form that the encoder takes; for a module, on its device."""
         parameters = self.encode.parameters() if isinstance(self.encode, nn.Module) else iter(())
         device = next((parameter.device for parameter in parameters), None)
         if code is not None:
@@ -389,7 +392,7 @@ class Frozen:
 
 @contextmanager
 def _in_eval_mode(module: nn.Module | None) -> Iterator[None]:
-    """Switch all parts of a module to evaluation mode within the block."""
+    """Switch a module and all its submodules to evaluation mode within the block."""
     modes = [] if module is None else [(part, part.training) for part in module.modules()]
     for part, _ in modes:
         part.training = False
@@ -401,7 +404,7 @@ def _in_eval_mode(module: nn.Module | None) -> Iterator[None]:
 
 
 def _unwrapped(function: Any) -> tuple[Any, list[str]]:
-    """Return the function inside a ``functools.partial``, and its bound arguments as text."""
+    """Return the function wrapped by a ``functools.partial``, and the bound arguments as text."""
     bound = []
     while isinstance(function, functools.partial):
         bound.append(_stable_text((function.args, sorted(function.keywords.items()))))
@@ -410,13 +413,13 @@ def _unwrapped(function: Any) -> tuple[Any, list[str]]:
 
 
 def _stable_text(value: Any) -> str:
-    """Return a value as text that is the same in every process: without memory addresses."""
+    """Return a value as text without memory addresses, so that the text is the same in every process."""
     qualified_name = getattr(value, "__qualname__", None)
     return str(qualified_name) if qualified_name is not None else _ADDRESS.sub("", repr(value))
 
 
 def _key(content: Any) -> bytes:
-    """Return the hash of a content."""
+    """Return the hash of a value."""
     if isinstance(content, np.ndarray | np.generic):
         content = content.tobytes()
     return hashlib.sha256(content if isinstance(content, bytes) else json.dumps(content).encode()).digest()

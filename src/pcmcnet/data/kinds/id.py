@@ -1,4 +1,4 @@
-"""Ids: whole numbers for a module of the user, such as nodes of a graph; passed on unchanged."""
+"""Ids: whole numbers, such as the nodes of a graph, which are passed unchanged to a module supplied by the user."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class IdCode:
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> IdCode:
-        """Return a code with the name only."""
+        """Return a code that has only the name."""
         return cls(name)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.int64]:
@@ -47,12 +47,12 @@ class IdCode:
         return table.astype(np.int64)
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
         return True
 
 
 class _IdLearner:
-    """Learns nothing but the name of the column."""
+    """Stores the name of the column; nothing else is learnt."""
 
     def add(self, table: NDArray[Any]) -> None:
         pass
@@ -62,7 +62,7 @@ class _IdLearner:
 
 
 class IdKind(Kind):
-    """Whole numbers for a module of the user."""
+    """Whole numbers that are passed to a module supplied by the user."""
 
     name, code, dtype = "id", IdCode, np.int64
     is_whole_number, may_be_missing = True, False
@@ -79,31 +79,33 @@ class IdKind(Kind):
         if not pa.types.is_integer(values.type) and len(values):
             raise BadTypeError("expected whole numbers")
         ids = values.cast(pa.int64(), safe=False).to_numpy()
-        require_no_bad_rows(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
+        require_no_bad_rows(
+            ids < 0, "expected a whole number of at least 0", "Number them from 0.", lambda row: ids[row]
+        )
         codes, first = content_codes(ids)
         return codes, ids[first]
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Return the least and the largest id."""
+        """Return the smallest and the largest id."""
         table = column.table
         return {"min": int(table.min()), "max": int(table.max())} if len(table) else {}
 
     def is_json(self, value: Any) -> bool:
-        """Return True for an id in a description."""
+        """Return True for a valid id in a description."""
         return is_whole(value)
 
     def encoder(self, code: Any) -> NoReturn:
-        """Raise ConfigError: ids need a module of the user."""
+        """Raise ConfigError, because ids need a module supplied by the user."""
         raise ConfigError(
             f"column {code.name!r} is of kind {code.kind}, which needs an encoder module: "
             f"PCMCNet(encoders={{{code.name!r}: MyModule()}})."
         )
 
     def worth(self, code: Any) -> None:
-        """Return None: ids are names, so their size has no effect on the utility."""
+        """Return None, because ids are names whose magnitude has no effect on the utility."""
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the schema of an id."""
+        """Return the JSON schema of an id."""
         return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> int:
@@ -112,7 +114,7 @@ class IdKind(Kind):
         if isinstance(value, float) and value.is_integer():
             whole = int(value)  # JSON may write 2.0
         if whole is None or not 0 <= whole < 2**63:
-            raise ValueError(f"expected a whole number from 0, got {describe_value(value)}")
+            raise ValueError(f"expected a whole number of at least 0, got {describe_value(value)}")
         return whole
 
 

@@ -1,10 +1,10 @@
-"""Pictures: paths of files, or the bytes of such files, in any format that Pillow reads.
+"""Pictures: file paths, or the bytes of picture files, in any format that Pillow reads.
 
 Paths are relative to the folder of the table's file, or to the working folder for a table in memory.
 
 Each distinct picture is stored once, as its original bytes. A network gets (C, H, W) numbers from 0 to 1: one channel
-if all training pictures are grey, else three. Height and width are those of the training pictures, at most 64, if all
-have the same size; otherwise 64 x 64. Pictures of other sizes are resized.
+if all training pictures are grey, else three. If all training pictures have the same size, the network gets this height
+and width, but at most 64; otherwise 64 x 64. Pictures of other sizes are resized.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class ImageCode:
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> ImageCode:
-        """Learn channels and size."""
+        """Learn the number of channels and the size."""
         learner = _ImageLearner()
         learner.add(table)
         return learner.code(name)
 
     @classmethod
     def of(cls, name: str, sizes: set[tuple[int, int]], *, grey: bool) -> ImageCode:
-        """Choose channels and size for pictures of these sizes."""
+        """Choose the number of channels and the size for pictures of the given sizes."""
         width, height = next(iter(sizes)) if len(sizes) == 1 else (MAX_SIDE_PIXELS, MAX_SIDE_PIXELS)
         return cls(name, 1 if grey else 3, min(height, MAX_SIDE_PIXELS), min(width, MAX_SIDE_PIXELS))
 
@@ -89,7 +89,7 @@ class ImageCode:
         return np.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
         has_size = all(isinstance(side, int) and 1 <= side <= MAX_SIDE_PIXELS for side in (self.height, self.width))
         return has_size and self.channels in (1, 3)
 
@@ -115,7 +115,7 @@ def _read_file(path: str, row: int, folder: Path | None) -> bytes:
 
 
 class BrokenPictureError(Exception):
-    """Bytes that cannot be decoded as a picture."""
+    """Error for bytes that cannot be decoded as a picture."""
 
 
 def _decode(content: bytes) -> Any:
@@ -164,13 +164,13 @@ def picture_uri(content: bytes, side: int) -> str:
 
 
 def original_hash(uri: str) -> str | None:
-    """Return the SHA-256 of the original picture of a data URI; None if the text is not such a URI."""
+    """Return the SHA-256 of the original picture stored in a data URI; None if the text is not such a URI."""
     match = _HASH.match(uri)
     return None if match is None else match[1]
 
 
 def _reduced(picture: Any, side: int) -> bytes:
-    """Return a smaller copy as JPEG, in the colours that a network gets."""
+    """Return a smaller JPEG copy in the colour mode that a network gets."""
     grey = len(picture.getbands()) <= 2 and not picture.mode.startswith("P")
     copy = picture.convert("L" if grey else "RGB")
     copy.thumbnail((side, side))
@@ -232,7 +232,7 @@ class ImageKind(Kind):
         return sum(sizes) / max(len(sizes), 1)
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the bytes of a prepared picture in colour, of the size of the first pictures."""
+        """Return the number of bytes of a prepared colour picture with the size of the first pictures."""
         sizes = {size_and_grey(content)[0] for content in table[:_SIZE_SAMPLE]}
         return int(np.prod(ImageCode.of("", sizes, grey=False).shape))
 
@@ -243,10 +243,10 @@ class ImageKind(Kind):
         return PictureEncoder(code.shape)
 
     def worth(self, code: Any) -> None:
-        """Return None: a linear utility of pixels has no meaning."""
+        """Return None, because a linear utility of pixels would have no meaning."""
 
     def to_json(self, content: Any) -> str:
-        """Return a picture as a data URI, of a reduced copy if it is large."""
+        """Return a picture as a data URI, which has a reduced copy if the picture is large."""
         return picture_uri(content, MAX_SIDE_PIXELS)
 
     def content_key(self, content: Any) -> str:
@@ -254,7 +254,7 @@ class ImageKind(Kind):
         return hashlib.sha256(content).hexdigest()
 
     def json_content_key(self, value: Any) -> str:
-        """Return the hash of the original picture of a data URI."""
+        """Return the hash of the original picture stored in a data URI."""
         return original_hash(str(value)) or repr(value)
 
     def to_saved(self, content: Any) -> str:
@@ -273,13 +273,13 @@ class ImageKind(Kind):
         return chosen
 
     def plain(self, content: Any) -> Any:
-        """Return an RGB image of Pillow."""
+        """Return an RGB Pillow image."""
         from PIL import Image  # imported here: it is slow to import and rarely needed
 
         return Image.open(io.BytesIO(content)).convert("RGB")
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the schema of a picture."""
+        """Return the JSON schema of a picture."""
         description = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
         return {"type": "string", "description": description}
 
@@ -307,7 +307,7 @@ class ImageKind(Kind):
         return content
 
     def read_posted(self, values: list[Any]) -> ReadContents:
-        """Decode pictures, for few requests at a time."""
+        """Decode pictures for only a few requests at the same time."""
         with _DECODING:
             return super().read_posted(values)
 

@@ -1,15 +1,15 @@
-"""Base class of the kinds of contents, and their registry.
+"""Base class and registry of the kinds of content columns, such as texts or images.
 
     raw column  --read-->  distinct contents  --learn-->  code  --prepare-->  (U, ...) numbers  --encoder-->  vectors
 
-A content is one value of a column: a text, a picture, a vector. Reading checks every content and gives equal contents
-the same number; it does not depend on models. A code holds what a model learns about a column from its training part (a
-scale, a vocabulary). It is saved as JSON, and turns the contents of any later table into numbers. An encoder maps these
-numbers to vectors, and a part-worth module maps them to a term of the utility.
+A content is one value of a content column: a text, a picture, a vector. Reading checks every content and gives equal
+contents the same number; it does not depend on models. A code holds what a model learns about a column from the
+training part (a scale, a vocabulary). The code is saved as JSON, and converts the contents of any later table to
+numbers. An encoder maps these numbers to vectors, and a part-worth module maps them to a term of the utility.
 
-A new kind is a subclass of :class:`Kind` and a call of :func:`register`. It must have a name, a code and
-:meth:`Kind.read`. All other methods have defaults, for contents that are prepared as one row of numbers each and are
-text in JSON, or numbers if they are numbers in memory.
+A new kind needs a subclass of :class:`Kind` and a call of :func:`register`. The subclass must define a name, a code and
+:meth:`Kind.read`. All other methods have defaults, which suit contents that are each prepared as one row of numbers. In
+JSON such contents are text, or numbers if they are numbers in memory.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def are_strings(value: Any) -> bool:
 
 
 class BadContentError(Exception):
-    """A row that is not a valid content."""
+    """Error for a row without a valid value."""
 
     def __init__(self, row: int, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -83,11 +83,11 @@ class BadContentError(Exception):
 
 
 class BadTypeError(Exception):
-    """A column type that is not supported by the kind; the message says what is expected."""
+    """Error for a column type that the kind does not support; the message states what is expected."""
 
 
 def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
-    """Raise BadContentError for the first row of a mask, if there is one; ``got(row)`` describes its value."""
+    """Raise BadContentError for the first marked row, if there is one; ``got(row)`` describes the value of a row."""
     rows = np.flatnonzero(bad)
     if rows.size:
         first = int(rows[0])
@@ -100,47 +100,47 @@ def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: 
 #
 #     multi           the category names so far
 #     image           the sizes, and whether all pictures are grey
-#     datetime        the distinct instants, 8 bytes each
+#     datetime        the distinct timestamps, 8 bytes each
 #     vector, text    count, mean and sum of squared deviations of distinct contents, found by 8-byte hashes
 #
 # A content counts once even if it is in several chunks. Means and scales are those of the whole table up to rounding.
 
 
 class CodeLearner(Protocol):
-    """Learns a code from the contents of one chunk after the other."""
+    """Learns a code from the values of a column, chunk by chunk."""
 
     def add(self, table: NDArray[Any]) -> None:
-        """Add the distinct contents of one chunk."""
+        """Add the distinct values of one chunk."""
 
     def code(self, name: str) -> Any:
-        """Return the code of all chunks."""
+        """Return the code learnt from all chunks."""
 
 
 class AllContentsLearner:
-    """Collects all distinct contents, for codes that have no summary."""
+    """Collects all distinct values, for codes that cannot be learnt from a summary."""
 
     def __init__(self, code: Any) -> None:
         self.code_class = code
         self.contents: NDArray[Any] | None = None
 
     def add(self, table: NDArray[Any]) -> None:
-        """Add the distinct contents of one chunk."""
+        """Add the distinct values of one chunk."""
         joined = table if self.contents is None else np.concatenate([self.contents, table])
         self.contents = joined[content_codes(joined)[1]]
 
     def code(self, name: str) -> Any:
-        """Return the code of all chunks."""
+        """Return the code learnt from all chunks."""
         return self.code_class.learn(name, self.contents)
 
 
 class NewContents:
-    """Finds the contents that were not in an earlier chunk, by a hash of 8 bytes of each."""
+    """Finds the values that were not in an earlier chunk, by their 8-byte hashes."""
 
     def __init__(self) -> None:
         self.hashes = np.empty(0, np.uint64)  # sorted
 
     def are_new(self, contents: list[bytes]) -> NDArray[np.bool_]:
-        """Return the mask (U,) of distinct contents that are new, and remember them."""
+        """Return the mask (U,) of distinct values that are new, and remember these values."""
         digests = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
         hashes = np.frombuffer(digests, np.uint64)
         position = np.searchsorted(self.hashes, hashes)
@@ -187,7 +187,7 @@ _SIZE_SAMPLE = 20  # contents from which the memory of the others is estimated
 
 @dataclass(frozen=True, slots=True)
 class ScaleCode:
-    """Standardisation of one number per content; ``scale`` is 0 if there were no two different numbers."""
+    """Standardisation of one number per value; ``scale`` is 0 if all numbers were equal."""
 
     name: str
     mean: float
@@ -195,13 +195,13 @@ class ScaleCode:
     dtype: ClassVar[type[np.generic]] = np.float32
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
         numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
         return numbers and self.scale >= 0
 
 
 class ContentCode(Protocol):
-    """What a model learns about one column of contents; a frozen dataclass of plain values."""
+    """What a model learns about one content column; a frozen dataclass of plain values."""
 
     dtype: ClassVar[type[np.generic]]  # of the prepared contents
 
@@ -215,13 +215,13 @@ class ContentCode(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one prepared content."""
+        """Shape of one prepared value."""
 
     def prepare(self, table: NDArray[Any]) -> NDArray[Any]:
-        """Prepare contents for a network: (U, ...) -> (U, *shape) numbers. Zeros stand for a missing content."""
+        """Prepare values for a network: (U, ...) -> (U, *shape) numbers. A missing value is represented by zeros."""
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
 
 
 class PixelBudget:
@@ -231,7 +231,7 @@ class PixelBudget:
         self.max_pixels = self.remaining = max_pixels
 
     def spend(self, count: int) -> None:
-        """Subtract the pixels of one picture; raise ValueError if too few remain."""
+        """Subtract the pixels of one picture from the budget; raise ValueError if the budget is exceeded."""
         self.remaining -= count
         if self.remaining < 0:
             limit = f"expected at most {self.max_pixels:,} pixels in the pictures of a request"
@@ -239,7 +239,7 @@ class PixelBudget:
 
 
 class Kind(ABC):
-    """One kind of contents: how they are read, coded, encoded, saved, described and posted."""
+    """One kind of content column: how its values are read, coded, encoded, saved, described and posted."""
 
     name: ClassVar[str]
     code: ClassVar[Any]  # class of the codes, with learn(name, table)
@@ -268,13 +268,13 @@ class Kind(ABC):
         Raises
         ------
         BadContentError
-            If a row is not a valid content.
+            If a row has no valid value.
         BadTypeError
             If the column type is not supported.
         """
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Return what the texts of an undeclared column are and how to declare it; None if not of this kind."""
+        """Return what an undeclared text column holds and how to declare it; None if it is not of this kind."""
         return None
 
     def learner(self) -> CodeLearner:
@@ -284,13 +284,13 @@ class Kind(ABC):
     # On disk and in memory
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
-        """Return distinct contents as an Arrow array, one value per content."""
+        """Return distinct contents as an Arrow array with one entry per content."""
         if table.ndim == 2:
             return pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), max(table.shape[1], 1))
         return pa.array(table.tolist(), self.stored) if table.dtype == object else pa.array(table)
 
     def from_arrow(self, values: pa.Array) -> NDArray[Any]:
-        """Return distinct contents of an Arrow array: numbers without a copy, others as objects."""
+        """Return the distinct contents in an Arrow array: numbers without a copy, other contents as objects."""
         if pa.types.is_fixed_size_list(values.type):
             flat = values.flatten().to_numpy(zero_copy_only=True)
             return np.asarray(flat.reshape(len(values), values.type.list_size))
@@ -299,11 +299,11 @@ class Kind(ABC):
         return np.asarray(values.to_numpy(zero_copy_only=False))
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
-        """Return the approximate bytes of a row in addition to those of its value, for example of a file it names."""
+        """Return the approximate bytes that a row needs beyond its value, for example for a picture file."""
         return 0.0
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the approximate bytes of a content after it is prepared for a network."""
+        """Return the approximate number of bytes of a content that is prepared for a network."""
         sample = table[:_SIZE_SAMPLE]
         return int(self.code.learn("", sample).prepare(sample).nbytes) // len(sample)
 
@@ -317,7 +317,7 @@ class Kind(ABC):
         return nn.Linear(size, _MAX_WIDTH) if size > _MAX_WIDTH else nn.Identity()
 
     def worth(self, code: Any) -> nn.Module | None:
-        """Return a new module for the part-worths in a linear utility, (u, *shape) -> (u,); None if there are none."""
+        """Return a new module for part-worths in a linear utility, (u, *shape) -> (u,); None if the kind has none."""
         from pcmcnet.data.kinds.networks import VectorPartWorth
 
         return VectorPartWorth(*code.shape)
@@ -327,11 +327,11 @@ class Kind(ABC):
     fact_checks: ClassVar[Mapping[str, Check]] = {}  # checks of the facts in a saved description
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Return what an input form needs to know about the contents, except their number, as plain values."""
+        """Return, as plain values, what an input form needs to know about the contents, except their number."""
         return {}
 
     def to_json(self, content: Any) -> Any:
-        """Return a content as a JSON value, for people and for requests to a service."""
+        """Return a content as a JSON value that people can read and that requests to a service contain."""
         if isinstance(content, np.ndarray):
             return [json_number(value) for value in content]
         return json_number(content) if isinstance(content, np.generic) else content
@@ -361,7 +361,7 @@ class Kind(ABC):
         return np.unique(np.linspace(0, len(table) - 1, max_samples).round().astype(np.int64))
 
     def plain(self, content: Any) -> Any:
-        """Return a content as a plain Python object, for functions of users."""
+        """Return a content as a plain Python object, for user-supplied functions."""
         return content.item() if isinstance(content, np.generic) else content
 
     # In a request to a service
@@ -374,7 +374,7 @@ class Kind(ABC):
     is_name: ClassVar[bool] = False  # whether a content can serve as the name of its alternative
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the JSON schema of a value; ``size`` is the fact of that name, if it is known."""
+        """Return the JSON schema of a value; ``size`` is the fact ``size`` of the column, if it is known."""
         return {"type": "string"}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> Any:
@@ -405,7 +405,7 @@ def register(kind: Kind) -> None:
 
 
 def object_array(contents: list[Any]) -> NDArray[Any]:
-    """Return contents as an array of objects (U,), also if they are sequences."""
+    """Return contents as an array of objects (U,), even if the contents are sequences."""
     table = np.empty(len(contents), object)
     table[:] = contents
     return table
@@ -431,9 +431,9 @@ def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: s
 
 
 def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> ReadContents:
-    """Return the codes of all rows and the distinct contents, given those of the ``present`` rows.
+    """Return the codes of all rows and the distinct contents, given the contents of the ``present`` rows.
 
-    Contents are equal if their ``keys`` are; by default the contents are their keys.
+    Contents are equal if their ``keys`` are equal; by default the contents themselves are the keys.
     """
     codes = np.full(rows, MISSING_CODE, np.int32)
     codes[present], first = content_codes(contents if keys is None else keys)
@@ -441,7 +441,7 @@ def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArr
 
 
 def json_number(value: np.generic) -> Any:
-    """Return a NumPy number as a Python number with the shortest digits that identify it: 0.1, not 0.10000000149."""
+    """Return a NumPy number as a Python number with as few digits as identify it: 0.1, not 0.10000000149."""
     return float(str(value)) if isinstance(value, np.floating) else value.item()
 
 
@@ -450,7 +450,7 @@ def json_number(value: np.generic) -> Any:
 
 
 def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:
-    """Return a column as lists; missing values stay missing. ``item`` names their expected items in messages."""
+    """Return a column as lists; missing values stay missing. ``item`` describes the expected list items in messages."""
     kind, types = values.type, pa.types
     if is_text(kind):
         lists = parse_texts(values, _list, f"a list of {item} such as '[1, 2]'", "Correct it.")

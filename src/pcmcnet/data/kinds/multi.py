@@ -1,7 +1,7 @@
-"""Lists of categories, such as the services of a hotel: bags, in which repetitions count and the order does not.
+"""Lists of categories, such as the services of a hotel. They are bags: repetitions count, but the order does not.
 
-Categories are numbered 1..c in the training vocabulary; 0 marks categories never seen in training, and fills up shorter
-lists.
+Categories are numbered 1..c in the training vocabulary; 0 denotes a category never seen in training, and also pads
+shorter lists.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MultiCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Least shape of a prepared list; longer lists are wider."""
+        """Minimum shape of a prepared list; longer lists are wider."""
         return (1,)
 
     @classmethod
@@ -76,7 +76,7 @@ class MultiCode:
         return out
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
         return all(isinstance(word, str) for word in self.categories)
 
 
@@ -122,7 +122,7 @@ class MultiKind(Kind):
         return number_distinct(object_array([tuple(sorted(row)) for row in listed]), present, len(lists))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Recognise lists, of names or of numbers, by their brackets."""
+        """Recognise lists of names or numbers by their brackets."""
         hint = f"declare kinds={{{column!r}: 'multi'}} for lists of names, or 'vector' for lists of numbers"
         return ("lists", hint) if mostly_match(texts, r"^\s*\[.*\]\s*$") else None
 
@@ -131,15 +131,15 @@ class MultiKind(Kind):
         return pa.array(list(map(list, table)), self.stored)
 
     def from_arrow(self, values: pa.Array) -> NDArray[Any]:
-        """Return distinct lists of an Arrow array."""
+        """Return the distinct lists in an Arrow array."""
         return self.from_saved(values.to_pylist())
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the bytes of the longest list."""
+        """Return the number of bytes of the longest list."""
         return 8 * max(map(len, table))
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Return the most frequent categories and the number of all categories."""
+        """Return the most frequent categories and the total number of categories."""
         rows = np.bincount(column.codes[column.codes != MISSING_CODE], minlength=len(column.table)).tolist()
         words: Counter[str] = Counter()
         for listed, count in zip(column.table, rows, strict=True):
@@ -168,11 +168,11 @@ class MultiKind(Kind):
         return object_array([tuple(content) for content in contents])
 
     def is_json(self, value: Any) -> bool:
-        """Return True for a list of names in a description."""
+        """Return True for a valid list of names in a description."""
         return are_strings(value)
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the schema of a list of categories."""
+        """Return the JSON schema of a list of categories."""
         return {"type": "array", "items": category.json_schema()}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[str]:

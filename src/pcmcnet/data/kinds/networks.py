@@ -1,6 +1,6 @@
-"""Modules of the kinds of contents: encoders to vectors, and part-worths of a linear utility.
+"""Network modules for content columns: encoders that return vectors, and part-worths of a linear utility.
 
-A kind imports this module only to create a module, so that tables are read, scanned and coded without PyTorch.
+A kind imports this file only to create a network module, so that tables are read, scanned and coded without PyTorch.
 """
 
 import torch
@@ -26,7 +26,7 @@ class VectorPartWorth(nn.Module):
 
 
 class PictureEncoder(nn.Module):
-    """Encoder of pictures: 3 x 3 convolutions with max-pooling until the sides are at most 4, then a linear map.
+    """Encoder of pictures: 3 x 3 convolutions with max-pooling until height and width are at most 4, then a linear map.
 
     The output is narrow and normalised: a narrow vector cannot memorise single pictures, so it generalises better to
     unseen ones.
@@ -52,7 +52,7 @@ class PictureEncoder(nn.Module):
 
 
 class BagEncoder(nn.Module):
-    """Encoder of lists: the sum of the embeddings of their categories; index 0 counts nothing."""
+    """Encoder of lists: the sum of the embeddings of their categories; index 0 adds nothing."""
 
     def __init__(self, cardinality: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class BagEncoder(nn.Module):
 
 
 class BagPartWorth(nn.Module):
-    """Part-worth of a list or a text: the sum over its items; index 0 counts nothing."""
+    """Part-worth of a list or a text: the sum of the part-worths of its items; index 0 adds nothing."""
 
     def __init__(self, cardinality: int) -> None:
         super().__init__()
@@ -78,10 +78,10 @@ class BagPartWorth(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Encoder of texts: embeds the hashes of each word, convolves three words at a time, and pools over the text.
+    """Encoder of texts: embeds the hashes of each word, convolves windows of three words, and pools over the text.
 
-    The mean shows how frequent a pattern is, the maximum whether it occurs. The mean embedding bypasses the
-    convolution. A text without words gets the vector of the bias.
+    The mean shows how frequent a pattern is, and the maximum shows whether the pattern occurs. The mean embedding
+    bypasses the convolution. For a text without words, the output is the bias.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -104,7 +104,7 @@ class TextEncoder(nn.Module):
 
 
 class TextPartWorth(BagPartWorth):
-    """Part-worth of a text: the sum over the hashes of its words and over its numbers."""
+    """Part-worth of a text: the sum of the part-worths of its word hashes and of its numbers."""
 
     def __init__(self) -> None:
         super().__init__(BUCKETS)

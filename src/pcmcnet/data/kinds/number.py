@@ -1,4 +1,4 @@
-"""Numeric columns: standardisation, transformed long tails, knots and bins, all learnt from the training part.
+"""Numeric columns: standardisation, transformation of long tails, knots and bins, all learnt from the training part.
 
 Numbers are standardised by the training mean and standard deviation; a column that is constant in training becomes 0.
 Columns with a long right tail, such as prices, may first be transformed to asinh(x / bend), which is linear near 0,
@@ -37,7 +37,8 @@ U = TypeVar("U")
 class Each(Protocol):
     """Calls a function with the columns of each chunk of a table; returns the results in the order of the chunks.
 
-    Workers may call it in other processes, so it must be a function of a module, or a ``partial`` of one.
+    Workers may call the function in other processes, so it must be defined at module level, or be a ``partial`` of such
+    a function.
     """
 
     def __call__(self, function: Callable[[Columns], U], /) -> Iterable[U]:
@@ -48,8 +49,9 @@ class Each(Protocol):
 class NumericCode:
     """Standardisation of one column.
 
-    ``scale`` is 0 for a constant column, ``bend`` is 0 without asinh. ``knots`` are standardised like the numbers; a
-    constant column has none. A column with knots but no ``curve`` has bins, for networks that use them.
+    ``scale`` is 0 for a constant column, and ``bend`` is 0 if the column is not transformed by asinh. ``knots`` are
+    standardised like the numbers; a constant column has no knots. A column with knots but without ``curve`` has bins,
+    for networks that use bins.
     """
 
     name: str
@@ -111,16 +113,16 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
     codes
         K codes.
     table
-        (4, K) :func:`code_table` of them, on the same device as the numbers.
+        (4, K) :func:`code_table` of the codes, on the same device as the numbers.
     values
-        (K, n) numbers of 64 bits, NaN for missing values. They are overwritten.
+        (K, n) 64-bit numbers, NaN for missing values. The array is overwritten.
     xp
         The library of the arrays: NumPy (default) or PyTorch.
 
     Returns
     -------
-    (K, n) standardised numbers, and (I, n) indicators of missing values for the columns that had some in training; in
-    these columns, missing values become 0.
+    (K, n) standardised numbers, and (I, n) indicators of missing values for the columns that had missing values in
+    training; in these columns, missing values become 0.
     """
     mean, scale, low, high = table[..., None]  # (K, 1) each
     # 1. Columns with missing values in training have an indicator: find where it is 1.
@@ -144,9 +146,10 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
 
 
 def bin_codes(code: NumericCode, max_bins: int) -> list[BinCode]:
-    """Return the bins of a column with knots but no curve, at most ``max_bins``; they span equal numbers of knots.
+    """Return at most ``max_bins`` bins of a column with knots but no curve; each bin spans the same number of knots.
 
-    Beyond the first and the last knot, bins stay at 0 and 1: an outlier does not get a huge code in a narrow bin.
+    Beyond the first and the last knot, bins stay at 0 and 1, so that an outlier does not get a huge code in a narrow
+    bin.
     """
     if code.curve is not None or not code.knots:
         return []
@@ -167,7 +170,7 @@ def bin_codes(code: NumericCode, max_bins: int) -> list[BinCode]:
 def learn_numeric_codes(
     moments: Mapping[str, ColumnMoments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
 ) -> tuple[NumericCode, ...]:
-    """Learn the codes of the columns of ``moments``; with ``bend``, transform those with a long right tail."""
+    """Learn the codes of the columns in ``moments``; if ``bend`` is True, transform columns with a long right tail."""
     # 1. Choose the bend of each column with a long right tail and more than a few distinct values.
     bends: dict[str, float] = {}
     for name, column in moments.items():
@@ -217,7 +220,7 @@ def _transformed_moments(bends: Mapping[str, float], columns: Columns) -> dict[s
 
 
 def merge_moments(parts: Iterable[Mapping[str, ColumnMoments]]) -> dict[str, ColumnMoments]:
-    """Merge the moments of columns over the chunks of a table, in their order."""
+    """Merge the column moments of all chunks of a table, in the order of the chunks."""
     total: dict[str, ColumnMoments] = {}
     for part in parts:
         for name, moments in part.items():
@@ -226,7 +229,7 @@ def merge_moments(parts: Iterable[Mapping[str, ColumnMoments]]) -> dict[str, Col
 
 
 def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, ...]:
-    """Return the codes with knots for columns without a curve, missing values, or fewer than three values."""
+    """Return the codes, with knots added to columns that have no curve, no missing values and at least three values."""
     codes_with_knots = []
     for code in codes:
         if code.curve is None and code.scale > 0 and not code.indicator:
@@ -258,13 +261,13 @@ def _values(columns: Columns, name: str) -> NDArray[np.float32]:
 
 
 def _are_knots(knots: tuple[Any, ...]) -> bool:
-    """Return True for no knots, or for at least two increasing numbers."""
+    """Return True if there are no knots, or at least two knots in increasing order."""
     numbers = all(isinstance(knot, float) and abs(knot) < _MAX_SAVED_NUMBER for knot in knots)
     return not knots or (numbers and len(knots) > 1 and all(np.diff(knots) > 0))
 
 
 class Statistics(NamedTuple):
-    """Statistics of one pass over a table: moments of numeric columns, and counts of categories of the others."""
+    """Statistics from one pass over a table: moments of numeric columns, and category counts of the other columns."""
 
     moments: dict[str, ColumnMoments]
     words: dict[str, Counter[str]]

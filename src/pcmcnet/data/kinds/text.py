@@ -1,6 +1,6 @@
 """Texts: hashes of words and of their beginnings and endings; no vocabulary is stored and no model is downloaded.
 
-A text is split into words, numbers and punctuation marks, in lower case; only the first 64 count. Each becomes 4
+A text is split into words, numbers and punctuation marks, in lower case; only the first 64 are used. Each becomes 4
 numbers: three hashes from 1 to ``BUCKETS`` (0 means none) and a value.
 
              three hashes of                                               value
@@ -8,9 +8,9 @@ numbers: three hashes from 1 to ``BUCKETS`` (0 means none) and a value.
     number   its number of digits: alone, with its first digit, with       asinh of it, standardised
              its first two digits
 
-An unseen word therefore shares features with known words of the same beginning or ending. Numbers of similar size share
-their leading digits and have similar values. Texts that differ only in white space or case are equal to a network. They
-are stored as written, because other encoders may distinguish them.
+An unseen word therefore shares features with known words that have the same beginning or ending. Numbers of similar
+size share their leading digits and have similar values. Texts that differ only in white space or case are the same
+input for a network. They are stored as written, because other encoders may distinguish them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TextCode(ScaleCode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Least shape of a prepared text; longer texts have more rows."""
+        """Minimum shape of a prepared text; longer texts have more rows."""
         return (1, 4)
 
     @classmethod
@@ -111,7 +111,7 @@ def _asinh(number: str) -> float:
 
 
 def hash_bucket(part: str) -> int:
-    """Return a hash of a part of a word, from 1 to ``BUCKETS``, the same in every process."""
+    """Return a hash of a part of a word, from 1 to ``BUCKETS``; the hash is the same in every process."""
     return zlib.crc32(part.encode()) % BUCKETS + 1
 
 
@@ -150,18 +150,18 @@ class TextKind(Kind):
         return number_distinct(object_array([text for text in texts if text is not None]), present, len(texts))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Recognise texts by their number of words, which is larger than that of names."""
+        """Recognise texts by their number of words: texts have more words than names."""
         count = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
         hint = f"declare kinds={{{column!r}: 'text'}} to read them as such"
         is_text_column = len(texts) > _MAX_CATEGORIES and count >= _MIN_TEXT_WORDS
         return (f"texts of {count:.0f} words on average", hint) if is_text_column else None
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return an upper bound of the bytes of the longest text."""
+        """Return an upper bound on the number of bytes of the longest text."""
         return 16 * min(max(map(len, table)) // 2 + 1, MAX_WORDS)  # at most one word per two characters
 
     def encoder(self, code: Any) -> nn.Module:
-        """Return a module that embeds words, convolves them in threes, and pools."""
+        """Return a module that embeds words, convolves windows of three words, and pools over the text."""
         from pcmcnet.data.kinds.networks import TextEncoder
 
         return TextEncoder()
@@ -173,7 +173,7 @@ class TextKind(Kind):
         return TextPartWorth()
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the schema of a text."""
+        """Return the JSON schema of a text."""
         return {"type": "string", "description": "A text."}
 
 

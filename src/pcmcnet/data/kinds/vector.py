@@ -1,7 +1,7 @@
-"""Vectors of one size, such as precomputed embeddings: (U, D) numbers.
+"""Vectors that all have the same size, such as precomputed embeddings: (U, D) numbers.
 
 Coordinates are standardised by the mean and the standard deviation of the distinct vectors of the training part; a
-coordinate that is constant there becomes 0.
+coordinate that is constant in the training part becomes 0.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class VectorCode:
         return narrow
 
     def is_valid(self) -> bool:
-        """Return True if the values can come from a saved model."""
+        """Return True if a saved model can have these entries."""
         if not all(isinstance(number, int | float) for side in (self.mean, self.scale) for number in side):
             return False
         numbers = np.array([self.mean, self.scale], np.float64)
@@ -87,7 +87,7 @@ class VectorCode:
 
 
 class _VectorLearner:
-    """Updates mean and standard deviation of the distinct vectors, and which coordinates are constant."""
+    """Tracks the mean and the standard deviation of the distinct vectors, and which coordinates are constant."""
 
     def __init__(self) -> None:
         self.new, self.moments = NewContents(), RowMoments()
@@ -106,7 +106,7 @@ class _VectorLearner:
 
 
 class VectorKind(Kind):
-    """Vectors of one size."""
+    """Vectors that all have the same size."""
 
     name, code, dtype = "vector", VectorCode, np.float32
     arrow_type, page_field = pa.list_(pa.float64()), "vector"
@@ -114,7 +114,7 @@ class VectorKind(Kind):
     fact_checks: ClassVar[Any] = {"size": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read lists of numbers of one size, that of most rows: (n,) codes and (U, D) distinct vectors."""
+        """Read number lists, which must all have the most frequent size: (n,) codes and (U, D) distinct vectors."""
         lists = as_lists(values, "numbers")
         all_missing = np.full(len(lists), MISSING_CODE, np.int32), np.zeros((0, 0), np.float32)
         if pa.types.is_null(lists.type):
@@ -131,7 +131,7 @@ class VectorKind(Kind):
         require_no_bad_rows(
             (lengths >= 0) & (lengths != size),
             f"expected a vector of {size} numbers as in most rows",
-            "Give all vectors one size, or drop these rows.",
+            "Give all vectors the same size, or drop these rows.",
             lambda row: f"{lengths[row]} numbers",
         )
         if size == 0:
@@ -154,21 +154,21 @@ class VectorKind(Kind):
         return {"size": column.table.shape[1]}
 
     def is_json(self, value: Any) -> bool:
-        """Return True for a vector in a description."""
+        """Return True for a valid vector in a description."""
         return are_numbers(value)
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the schema of a list of numbers."""
+        """Return the JSON schema of a list of numbers."""
         limit = {} if size is None else {"maxItems": size}
         return {"type": "array", "items": json_schema(), "minItems": 1 if size is None else size, **limit}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[float]:
-        """Check that a value is a list of numbers, of the size in training."""
+        """Check that a value is a list of numbers with the same size as in training."""
         items = "numbers" if size is None else f"{size} numbers"
         if not isinstance(value, list):
             raise ValueError(f"expected a list of {items}, got {describe_value(value)}")
         if not value or (size is not None and len(value) != size):
-            raise ValueError(f"expected a vector of {items}, as in training, got one of {len(value)}")
+            raise ValueError(f"expected a vector of {items}, as in training, got a vector of {len(value)}")
         for k, number in enumerate(value):
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise ValueError(f"expected {items}, got {describe_value(number)} at position {k}")

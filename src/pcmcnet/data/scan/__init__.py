@@ -1,4 +1,4 @@
-"""Tables larger than memory: files -> partitions on disk -> shards, which are read one after the other."""
+"""Tables larger than memory: files -> partitions on disk -> shards, which are read one after another."""
 
 from pcmcnet.data.scan.scanned import ScannedData, learn_or_load_encoder
 

@@ -1,10 +1,10 @@
 """Cache of a scanned table: a folder with shards and a manifest of their sources.
 
 The name of a cache entry depends on the path and roles of the table, on its source files (sizes, modification times,
-hashes of both ends of each file) and on the memory it was made for. A scan of a changed table, or with less memory,
-therefore creates a new entry, and readers of the old entry continue. Entries of outdated sources are removed when no
-reader uses them. An entry is created under a temporary name and renamed when it is complete, so an interrupted
-conversion leaves no entry that looks complete; the next conversion removes its temporary folder.
+hashes of the beginning and end of each file) and on the memory for which it was created. A scan of a changed table, or
+with less memory, therefore creates a new entry, and readers of the old entry can continue. Entries of outdated sources
+are removed when no reader uses them. An entry is created under a temporary name and renamed when it is complete, so an
+interrupted conversion leaves no entry that looks complete; the next conversion removes its temporary folder.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pcmcnet.storage import SharedLock, is_alive, json_bytes, parse_json, remove
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Choice sets of one file of a scanned table, in the order of their first rows."""
+    """Choice sets from one shard file of a scanned table, in the order of their first rows."""
 
     data: ChoiceData  # its rows are numbered from 0, in the order of the table
     keys: Keys  # (S,) hashes of the set ids
@@ -60,13 +60,13 @@ class Shard:
 
     @property
     def table_rows(self) -> Ints:
-        """(n_rows,) row of the table of each row of the shard."""
+        """(n_rows,) table row of each row of the shard."""
         rows = np.empty(self.data.n_rows, np.int64)
         rows[self.data.rows], rows[self.data.hidden_rows] = self.shown_rows, self.hidden_rows
         return rows
 
     def subset(self, mask: NDArray[np.bool_]) -> Shard:
-        """Return the shard with some of its sets."""
+        """Return the shard with only the selected sets."""
         if mask.all():
             return self
         return Shard(
@@ -78,7 +78,7 @@ class Shard:
         )
 
     def keys_by(self, column: str | None) -> Keys:
-        """Return a key for each set, equal for equal values of an individual or kept column."""
+        """Return a key for each set; sets with equal values of an individual-level or kept column have equal keys."""
         if column is None:
             return self.keys
         self.data.groups(column)  # raises if there is no such column
@@ -90,7 +90,7 @@ class Shard:
 
 
 def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
-    """Write choice sets as a shard; ``numbers`` are their rows in the whole table."""
+    """Write choice sets as a shard; ``numbers`` are their row numbers in the whole table."""
     # 1. The alternatives of each set: available ones, then unavailable ones.
     shown: dict[str, Any] = {"row": pa.array(numbers[data.rows]), "place": pa.array(data.rows)}
     if data.labels is not None:
@@ -118,7 +118,7 @@ def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
 
 
 def read_shard(path: Path, schema: Schema, *, contents: bool = True) -> Shard:
-    """Map a shard into memory; with ``contents``, also read its texts, lists, pictures and other contents."""
+    """Map a shard into memory; if ``contents`` is True, also read content columns, such as texts or images."""
     try:
         with pa.memory_map(str(path)) as file:
             batch = pa.ipc.open_file(file).get_batch(0)
@@ -163,7 +163,7 @@ def _to_shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard
 
 
 def join_shards(shards: list[Shard]) -> ChoiceData:
-    """Return the choice sets of some shards in memory, with sets and rows in the order of the table."""
+    """Return the choice sets of the given shards in memory, with sets and rows in the order of the table."""
     # 1. Concatenate in pairs, so that each set is copied log2(n) times instead of n times.
     parts = [shard.data for shard in shards]
     while len(parts) > 1:
@@ -183,7 +183,7 @@ def _lists(offsets: Ints, fields: dict[str, Any]) -> pa.ListArray:
 
 
 def _columns(arrays: dict[str, pa.Array], kinds: dict[str, str | None]) -> Columns:
-    """Read columns, except those whose kind is None."""
+    """Read all columns except columns whose kind is None."""
     columns: dict[str, Column] = {}
     for name, values in arrays.items():
         if (kind := kinds.get(name)) is not None:
@@ -212,7 +212,7 @@ def _categorical(values: pa.DictionaryArray) -> Categorical:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    """Return the numbers of an Arrow array without missing values, without a copy."""
+    """Return the numbers of an Arrow array that has no missing values; nothing is copied."""
     return np.from_dlpack(values)
 
 
@@ -230,7 +230,7 @@ _UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """File of a shard, with size and hash to detect damage."""
+    """File of a shard, with its size and hash to detect damage."""
 
     name: str
     bytes: int
@@ -239,7 +239,7 @@ class ShardFile:
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate bytes in memory."""
+        """Approximate size in memory, in bytes."""
         return self.bytes + self.loaded
 
 
@@ -255,12 +255,12 @@ class Tally:
 
     @classmethod
     def of(cls, data: ChoiceData) -> Tally:
-        """Return the counts of choice sets."""
+        """Count the sets, alternatives, rows and pairs of choice data."""
         sizes = data.sizes
         return cls(len(sizes), int(sizes.sum()), data.n_rows, int((sizes**2).sum()), int(sizes.max(initial=0)))
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the counts of two tables together."""
+        """Return the combined counts of two tables."""
         sums = [a + b for a, b in zip(astuple(self), astuple(other), strict=True)]
         return Tally(*sums[:-1], largest=max(self.largest, other.largest))  # type: ignore[misc]  # four other fields
 
@@ -276,12 +276,12 @@ class Manifest:
     shards: tuple[ShardFile, ...]
 
     def write(self, folder: Path) -> None:
-        """Write the manifest to the folder of the shards."""
+        """Write the manifest to the folder that holds the shards."""
         write_bytes(folder / MANIFEST, json_bytes(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """Read the manifest of a folder; None if there is no valid one."""
+        """Read the manifest of a folder; None if there is no valid manifest."""
         try:
             entries = parse_json((folder / MANIFEST).read_bytes())
             shards = tuple(ShardFile(**shard) for shard in entries.pop("shards"))
@@ -298,7 +298,7 @@ class Manifest:
 
 
 def sources_of(files: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Return name, size, modification time and hash of both ends of each file, which show whether it has changed."""
+    """Return name, size, modification time and a hash of the beginning and end of each file, which reveal changes."""
     return [_source(file, root) for file in files]
 
 
@@ -332,7 +332,7 @@ class CacheEntries:
         return self.cache / f"{self.key}-{digest(json.dumps([self.identity, memory]).encode())[:8]}"
 
     def find(self, memory: int) -> tuple[Path, Manifest] | None:
-        """Return the usable entry with the largest memory up to ``memory``, if there is one."""
+        """Return the usable entry that was created for the most memory, but at most ``memory``, if there is one."""
         folders = sorted(self.cache.glob("[!.]*-*")) if self.cache.is_dir() else ()
         entries = [(entry, manifest) for entry in folders if (manifest := self._usable_manifest(entry, memory))]
         return max(entries, key=lambda pair: pair[1].memory, default=None)
@@ -347,7 +347,7 @@ class CacheEntries:
         return complete_manifest(entry, {**self.identity, "roles": manifest.identity.get("roles")}, memory)
 
     def remove_former(self) -> None:
-        """Remove entries of outdated sources that no reader uses."""
+        """Remove entries of outdated sources, unless a reader uses them."""
         for entry in self.cache.glob(f"{self.key}*"):
             manifest = Manifest.read(entry)
             if manifest is None or manifest.identity != json.loads(json.dumps(self.identity)):
@@ -355,7 +355,7 @@ class CacheEntries:
 
 
 def complete_manifest(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
-    """Return the manifest of a complete entry with this identity and at most this memory; else None."""
+    """Return the manifest of a complete entry with the given identity and at most the given memory; otherwise None."""
     manifest = Manifest.read(entry)
     if manifest is None or manifest.identity != json.loads(json.dumps(identity)) or manifest.memory > memory:
         return None
@@ -368,7 +368,7 @@ def complete_manifest(entry: Path, identity: dict[str, Any], memory: int) -> Man
 
 @contextmanager
 def new_entry(entry: Path) -> Iterator[Path]:
-    """Yield a temporary folder for a new entry; it becomes the entry if the block succeeds."""
+    """Yield a temporary folder for a new entry; if the block succeeds, the folder becomes the entry."""
     temporary = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}-{threading.get_ident()}")
     _active.add(temporary.name)
     try:
@@ -407,7 +407,7 @@ def _replace_entry(new: Path, entry: Path) -> None:
 
 
 def _remove_unfinished(cache: Path) -> None:
-    """Remove the temporary folders of ended processes of this machine."""
+    """Remove the temporary folders of processes that have ended on this machine."""
     for folder in cache.glob(".*") if cache.is_dir() else ():
         match = _UNFINISHED.match(folder.name)
         if match is None or match["host"] != socket.gethostname() or folder.name in _active:
@@ -418,12 +418,12 @@ def _remove_unfinished(cache: Path) -> None:
 
 
 def describe_shard(path: Path, loaded: int = 0) -> ShardFile:
-    """Return name, size and hash of the file of a shard."""
+    """Return the name, size and hash of a shard file."""
     return ShardFile(path.name, path.stat().st_size, hash_file(path), loaded)
 
 
 def file_state(path: Path) -> FileState:
-    """Return inode, size and modification time of a file, which change with its content."""
+    """Return the inode, size and modification time of a file, which reveal whether it has changed."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -442,8 +442,8 @@ def hash_file(path: Path) -> str:
 class VerifiedShards:
     """The shards of an entry, each verified against its hash in the manifest before it is first read.
 
-    A shard is verified again if its file changes. ``seen`` has the states of shards that this process has just written
-    and hashed. The entry is locked against removal while this object lives.
+    A shard is verified again if its file changes. ``seen`` has the file states of shards that this process has just
+    written and hashed. The entry is locked against removal as long as this object exists.
     """
 
     def __init__(self, entry: Path, seen: Mapping[str, FileState] | None = None) -> None:

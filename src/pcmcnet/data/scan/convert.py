@@ -1,7 +1,7 @@
-"""Table -> shards: one pass that distributes rows to partitions, then the checks of a table in memory per partition.
+"""Table -> shards: one pass distributes the rows to partitions, then each partition is checked like a table in memory.
 
-Workers share the chunks of the table in the first pass, and the partitions in the second. Results are combined in the
-order of chunks and partitions, so shards and errors do not depend on the number of workers.
+Workers share the chunks of the table in the first pass and the partitions in the second pass. Results are combined in
+the order of chunks and partitions, so shards and errors do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_PARTITIONS = 512  # each is an open file
 
 
 def row_bytes(stream: TableStream, schema: Schema) -> int:
-    """Return the approximate bytes of a row: 8 per number or category; contents are estimated from the first rows."""
+    """Return the approximate bytes per row: 8 per number or category; content is estimated from the first rows."""
     width = 8.0 * len(stream.columns) + 24
     kinds = {name: kind for name, kind in schema.contents.items() if name in stream.columns}
     batch = next(stream.batches(_SIZE_SAMPLE_ROWS), None) if kinds else None
@@ -62,7 +62,7 @@ def row_bytes(stream: TableStream, schema: Schema) -> int:
 
 
 def loaded_bytes(data: ChoiceData) -> int:
-    """Return the approximate bytes of the distinct contents after they are prepared for a network."""
+    """Return the approximate number of bytes of the distinct content values prepared for a network."""
     columns = [*data.features.values(), *data.individual.values()]
     contents = [column for column in columns if isinstance(column, Contents) and len(column.table)]
     return sum(len(column.table) * KINDS[column.kind].prepared_bytes(column.table) for column in contents)
@@ -98,7 +98,7 @@ def convert_or_reuse(
 
 
 def usable_workers(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
-    """Return the workers of a scan; this process alone if a kind of contents is defined outside the library.
+    """Return the workers of a scan: only this process if a column kind is defined outside the library.
 
     Other processes do not know such a kind.
     """
@@ -123,7 +123,7 @@ def _convert(
     count = -(-size * _MEMORY_SHARES // memory)
     if count > 4 * _MAX_PARTITIONS:
         raise ConfigError(
-            f"the table has about {size / 2**30:.1f} GiB of rows, too much for memory={memory / 2**20:.0f} MiB: "
+            f"the rows of the table take about {size / 2**30:.1f} GiB, too much for memory={memory / 2**20:.0f} MiB: "
             f"allow at least {size * _MEMORY_SHARES / (4 * _MAX_PARTITIONS) / 2**20:.0f} MiB."
         )
     # 2. Distribute the rows to partitions. Text among numbers can be detected only in the whole table: check it here.
@@ -146,7 +146,7 @@ def _convert(
 
 
 class ConvertedShard(NamedTuple):
-    """A new shard, with the statistics that are checked over the whole table."""
+    """A new shard, with the statistics that are checked once all shards are written."""
 
     shard: ShardFile
     state: FileState
@@ -184,7 +184,7 @@ class Converter:
 
 
 def _write_shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardFile, ...], dict[str, FileState]]:
-    """Write each partition as a shard, then check what depends on the whole table."""
+    """Write each partition as a shard, then perform the checks that depend on the whole table."""
     schema, partitions = converter.schema, converter.partitions
     shards: list[ShardFile] = []
     states: dict[str, FileState] = {}
@@ -197,7 +197,7 @@ def _write_shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[
             if sizes.setdefault(name, size) != size:
                 raise SchemaError(
                     f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers, as in other rows, "
-                    f"got {size} numbers. Give all vectors one size, or drop these rows."
+                    f"got {size} numbers. Give all vectors the same size, or drop these rows."
                 )
         partitions.remove(partition)
         shards.append(converted.shard)
@@ -213,7 +213,7 @@ def _write_shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[
 
 
 def _vector_sizes(data: ChoiceData, numbers: Ints) -> dict[str, tuple[int, int]]:
-    """Return the size of the vectors in each column, and the first row of the table that has one."""
+    """Return the vector size of each column, and the first table row that has a vector."""
     sizes = {}
     for rows, columns in ((data.rows, data.features), (data.rows[data.offsets[:-1]], data.individual)):
         for name, column in columns.items():

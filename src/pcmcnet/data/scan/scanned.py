@@ -1,4 +1,4 @@
-"""Choice sets on disk: a table larger than memory, read one shard after the other."""
+"""Choice sets on disk: a table larger than memory, which is read one shard after another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class RandomPart:
-    """Filter for one part of a random split: the sets, or groups of sets, whose uniform draw is in [low, high)."""
+    """Filter for one part of a random split: the sets, or groups of sets, with a uniform draw in [low, high)."""
 
     seed: int
     by: str | None
@@ -49,7 +49,7 @@ class RandomPart:
 
     @property
     def identity(self) -> str:
-        """Text of the filter in fingerprints of saved runs, which must not change."""
+        """Text of the filter in the fingerprints of saved runs; this text must not change."""
         return f"Drawn(seed={self.seed!r}, by={self.by!r}, low={self.low!r}, high={self.high!r})"
 
     def mask(self, shard: Shard) -> NDArray[np.bool_]:
@@ -70,7 +70,7 @@ class PositiveWeight:
 
 
 class Outline(NamedTuple):
-    """First rows and sizes of the selected sets of a shard, without its columns: about a hundredth of the data."""
+    """First rows and sizes of the selected sets of a shard, without the columns: about a hundredth of the data."""
 
     first: Ints  # (S,) first row of each set in the table
     sizes: Ints  # (S,) numbers of available alternatives
@@ -78,7 +78,7 @@ class Outline(NamedTuple):
 
     @classmethod
     def of(cls, shard: Shard, mask: NDArray[np.bool_]) -> Outline:
-        """Return the outline of the sets of a mask."""
+        """Return the outline of the sets that a mask selects."""
         sizes = shard.data.sizes[mask]
         return cls(shard.first[mask], sizes, int(sizes.sum() + mask[shard.data.hidden_sets].sum()))
 
@@ -93,8 +93,8 @@ class Outline(NamedTuple):
 class ScannedData:
     """Choice sets on disk, as returned by :meth:`ChoiceData.scan`.
 
-    Models that train in epochs accept it instead of ``ChoiceData``, and every model predicts from it. For other uses,
-    draw a :meth:`sample` or go through the :meth:`parts`.
+    Models that are trained in epochs accept scanned data instead of ``ChoiceData``, and every model can predict from
+    it. For other uses, draw a :meth:`sample` or iterate over the :meth:`parts`.
 
     Parameters
     ----------
@@ -103,13 +103,13 @@ class ScannedData:
     manifest
         Content and sources of the folder.
     memory
-        Bytes that the choice sets may take in memory at a time.
+        Maximum memory for the choice sets, in bytes.
     verified
         The shards, verified when they are first read.
     filters
-        Restrictions to parts of the table. Default: none, the whole table.
+        Filters that select parts of the table. By default there are none, and all sets are used.
     workers
-        Workers that share computations on all shards. Default: this process alone.
+        Workers that share computations on all shards. By default, only this process.
     """
 
     folder: Path
@@ -132,11 +132,11 @@ class ScannedData:
         schema
             Roles of the columns.
         cache
-            Folder for the converted table; None: next to the table.
+            Folder for the converted table; None for a folder next to the table.
         memory
             Memory for the choice sets, such as "1 GiB" or a number of bytes.
         workers
-            Number of processes, or other workers. Default None: two for a large table, else one.
+            Number of processes, or other workers. By default (None), two for a large table, otherwise one.
 
         Returns
         -------
@@ -145,7 +145,7 @@ class ScannedData:
         Raises
         ------
         InputError
-            If a path is not a path, or the cache cannot be written.
+            If ``table`` or ``cache`` is not a path, or the cache cannot be written.
         SchemaError
             If the table does not match its roles, or a role is not supported by scans.
         ConfigError
@@ -155,12 +155,14 @@ class ScannedData:
             if not isinstance(path, str | os.PathLike) and not (path is None and argument == "cache"):
                 raise InputError(f"{argument}: expected the path of a file or folder, got {type(path).__name__}.")
         if schema.wide and schema.choice_set not in column_names(Path(table)):
-            raise SchemaError("scan does not support wide tables: convert it to a long table, or read it into memory.")
+            raise SchemaError(
+                "scan does not support wide tables: convert the table to long form, or read it into memory."
+            )
         if schema.rank is not None:
             raise SchemaError("scan does not support rankings: use ChoiceData.from_long.")
         if schema.outside is not None:
             raise SchemaError(
-                f"scan does not support an outside option: write rows of {schema.outside!r} to the table, or use "
+                f"scan does not support an outside option: add rows for {schema.outside!r} to the table, or use "
                 f"ChoiceData.from_long."
             )
         budget = bytes_of(memory)
@@ -175,7 +177,7 @@ class ScannedData:
         Parameters
         ----------
         workers
-            Workers that read the shards; None for this process alone.
+            Workers that read the shards; None for only this process.
         """
         return replace(self, workers=workers or Processes())
 
@@ -220,7 +222,7 @@ class ScannedData:
     # Shards
 
     def shards(self, numbers: Sequence[int] | None = None) -> Iterator[Shard]:
-        """Yield the shards that have selected sets, with these sets.
+        """Yield each shard that has selected sets, with only these sets.
 
         Parameters
         ----------
@@ -246,7 +248,7 @@ class ScannedData:
             yield Outline.of(shard, self._mask(shard))
 
     def _without_contents(self, k: int) -> Shard:
-        """Return a shard without its texts, lists, pictures and other contents."""
+        """Return a shard without its content columns, such as texts or images."""
         return read_shard(self.folder / self.manifest.shards[k].name, self.schema, contents=False)
 
     def _mask(self, shard: Shard) -> NDArray[np.bool_]:
@@ -257,18 +259,18 @@ class ScannedData:
         return mask
 
     def parts(self) -> Iterator[ChoiceData]:
-        """Yield all sets as ChoiceData of some thousand sets each; their columns are memory-mapped."""
+        """Yield all sets as ChoiceData objects of a few thousand sets each; their columns are memory-mapped."""
         for shard in self.shards():
             yield shard.data
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
-        """Yield the results of a function on each of the :meth:`parts`, in their order.
+        """Yield the results of a function on each of the :meth:`parts`, in the order of the parts.
 
         Parameters
         ----------
         function
-            Takes choice sets. Workers may call it in other processes, so it must be a function of a module, or a
-            ``partial`` of one.
+            Takes choice sets. Workers may call the function in other processes, so it must be defined at module level,
+            or be a ``partial`` of such a function.
         """
         task, count = partial(_on_shards, self.by(None), function), len(self.manifest.shards)
         max_shards = 1 if self.schema.contents else _MAX_SHARDS_PER_TASK  # results on contents may be large
@@ -355,12 +357,12 @@ class ScannedData:
         Parameters
         ----------
         parts
-            Shares of the parts. Default 80, 10 and 10 %.
+            Shares of the parts; 80%, 10% and 10% by default.
         seed
             Seed of the split. Default 0.
         by
-            Name of an individual or kept column: sets with equal values stay together. By default the sets of a person
-            stay together, if the table has persons.
+            Name of an individual-level or kept column; sets with equal values stay together. By default the sets of a
+            person stay together, if the table has persons.
 
         Returns
         -------
@@ -371,7 +373,7 @@ class ScannedData:
         InputError
             If a share is not valid, or a part would be empty.
         SchemaError
-            If the column cannot group sets.
+            If the column cannot be used to group sets.
         """
         generator(seed)  # raises if the seed is not valid
         by = self._group_column(by)
@@ -390,7 +392,8 @@ class ScannedData:
         Parameters
         ----------
         by
-            Name of an individual or kept column; by default the person, or the set itself without persons.
+            Name of an individual-level or kept column; by default the person column, or, without persons, each set is
+            its own group.
 
         Returns
         -------
@@ -399,7 +402,7 @@ class ScannedData:
         Raises
         ------
         SchemaError
-            If the column cannot group sets.
+            If the column cannot be used to group sets.
         """
         column = self._group_column(by)
         first, keys = [], []
@@ -411,7 +414,7 @@ class ScannedData:
         return number_groups(np.concatenate(keys)[np.argsort(np.concatenate(first), kind="stable")])
 
     def _group_column(self, by: str | None) -> str | None:
-        """Return the column whose groups stay together; None if each set is its own group."""
+        """Return the column that defines the groups that stay together; None if each set is its own group."""
         by = self.schema.person if by is None else by
         if by is None or by == self.schema.choice_set:
             return None
@@ -425,7 +428,7 @@ class ScannedData:
         return by
 
     def sample(self, n_sets: int, seed: int = 0) -> ChoiceData:
-        """Draw choice sets at random into memory.
+        """Draw a random sample of choice sets and read it into memory.
 
         Parameters
         ----------
@@ -455,7 +458,7 @@ class ScannedData:
         return join_shards([shard for shard in samples if len(shard.data)])
 
     def concat(self, other: ScannedData) -> ScannedData:
-        """Return the union of two neighbouring parts of one split.
+        """Return the union of two neighbouring parts of the same split.
 
         Parameters
         ----------
@@ -477,10 +480,10 @@ class ScannedData:
             first, second = sorted((a, b), key=lambda part: part.low)
             if (a.seed, a.by) == (b.seed, b.by) and first.high == second.low:
                 return replace(self, filters=(*ours[:-1], replace(first, high=second.high)))
-        raise InputError("only neighbouring parts of one split of a scanned table can be joined.")
+        raise InputError("only neighbouring parts of the same split of a scanned table can be joined.")
 
     def chunks(self) -> Iterator[Shard]:
-        """Yield the same as :meth:`shards`; a thread opens the next shard while one is in use."""
+        """Yield the same shards as :meth:`shards`; a thread opens the next shard while the current one is in use."""
         return read_ahead(self.shards())
 
     def by_row(self, values: Iterable[tuple[Ints, ArrayLike]]) -> NDArray[np.float64]:
@@ -501,19 +504,19 @@ class ScannedData:
         return out[np.argsort(table_rows)] if self.filters else out
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 of the table, its filters and the memory, which determines the order of batches."""
+        """Return a SHA-256 of the table, its filters and the memory; the memory determines the order of batches."""
         identities = [part.identity for part in self.filters]
         return digest("\n".join([self.manifest.fingerprint, str(self.memory), *identities]).encode())
 
     def describe(self) -> dict[str, Any]:
-        """Return the description that a fitted model stores, of a sample; see :meth:`ChoiceData.describe`."""
+        """Return the summary that a fitted model saves, computed from a sample; see :meth:`ChoiceData.describe`."""
         return self.sample(_DESCRIBED_SETS).describe()
 
 
 def _on_shards(
     data: ScannedData, function: Callable[[ChoiceData], U], numbers: range
 ) -> tuple[list[U], dict[str, FileState]]:
-    """Return the results of a function on some shards, and the states of the shards, which are now verified."""
+    """Return the results of a function on the given shards, and the file states of the shards, now verified."""
     results = [function(shard.data) for shard in data.shards(numbers)]
     return results, {name: data.verified.seen[name] for name in (data.manifest.shards[k].name for k in numbers)}
 
@@ -525,7 +528,7 @@ def _on_shards(
 
 
 def learn_or_load_encoder(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
-    """Return the stored encoder of a table; learn and store it if there is none. See :meth:`Encoder.learn`."""
+    """Return the stored encoder of a table; if there is none, learn and store it. See :meth:`Encoder.learn`."""
     parts = [part.identity for part in data.filters]
     inputs = json.dumps([package_version("pcmcnet"), data.manifest.fingerprint, parts, bend, labels])
     path = data.folder / f"encoder-{digest(inputs.encode())[:16]}.json"

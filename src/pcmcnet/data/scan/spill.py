@@ -1,12 +1,12 @@
-"""Rows in any order -> partitions on disk: all rows of a choice set in one partition, each small enough for memory.
+"""Rows in any order -> partitions on disk, each small enough for memory and with all rows of its choice sets.
 
-The hash of its set id assigns a row to a partition. Rows keep their order within a partition, so that it can be read
-like a table; their row numbers in the whole table are stored with them. Words of text columns are written as codes;
-contents, which may all differ, are written unchanged.
+The hash of the set id determines the partition of a row. Rows keep their order within a partition, so that the
+partition can be read like a table; their row numbers in the whole table are stored with them. Text columns are written
+as word codes; content columns, whose values may all differ, are written unchanged.
 
-Each worker distributes the rows of one chunk of the table, and numbers the words as they occur there. Chunks are then
-combined in their order, which gives the partitions and codes of a table read by one worker from the first row to the
-last: the result does not depend on the number of chunks.
+Each worker distributes the rows of one chunk of the table, and numbers the words in the order in which they occur in
+the chunk. The chunks are then combined in order, which gives the same partitions and codes as if one worker had read
+the table from the first row to the last. The result therefore does not depend on the number of chunks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Vocabulary:
         self.rows: list[int] = []
 
     def encode(self, column: pa.Array, first_row: int) -> pa.Array:
-        """Return the codes of words, adding new words; missing values stay missing."""
+        """Return the codes of words, and add new words to the vocabulary; missing values stay missing."""
         coded = distinct(pa.chunked_array([column]))
         codes, values = renumber_by_first_row(coded) if pa.types.is_dictionary(column.type) else coded
         counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the -1 of missing values
@@ -87,7 +87,7 @@ class Vocabulary:
         return pa.array(list(self.codes), pa.string())
 
     def require_no_stray_text(self, column: str, name_set: Callable[[int], str]) -> None:
-        """Raise SchemaError for a column of numbers with some text in it, as for a table in memory."""
+        """Raise SchemaError if a column of numbers has some text in it, as for a table in memory."""
         values, counts, rows = self.words, np.array(self.counts), np.array(self.rows)
         mistakes = mistaken_text(column, values, counts)
         if mistakes.any():
@@ -109,7 +109,7 @@ _FILES_PER_CHUNK = 16  # each has several consecutive partitions, and is removed
 
 
 class ScanChunk(NamedTuple):
-    """Consecutive units (row groups or blocks) of a table: number of the chunk, units, and first row."""
+    """A chunk of consecutive units (row groups or blocks) of a table: chunk number, units, and first row."""
 
     number: int
     units: Units
@@ -117,7 +117,7 @@ class ScanChunk(NamedTuple):
 
 
 def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
-    """Cut a table into at most ``count`` chunks, later ones smaller; ``units`` are the numbers of rows of its units.
+    """Cut a table into at most ``count`` chunks of decreasing size; ``units`` are the row counts of its units.
 
     After k chunks, the share (1 - k/count)^2 of the rows is left. The last chunks are short, so that no worker waits
     long at the end, and there are few chunks to combine.
@@ -136,7 +136,7 @@ def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
 
 @dataclass
 class SpilledChunk:
-    """Result of a chunk: its vocabularies, numbers of rows, and the batches of each partition in its files."""
+    """Result of a chunk: vocabularies, numbers of rows, and the batches of each partition in the chunk's files."""
 
     vocabularies: dict[str, Vocabulary]
     rows: int = 0
@@ -184,13 +184,13 @@ class RowSpiller:
         return spilled
 
     def _keys(self, ids: pa.Array) -> tuple[Keys, NDArray[np.bool_]]:
-        """Return the keys of a batch of ids, and the mask of missing ids; no keys if an id is missing."""
+        """Return the keys of a batch of ids, and the mask of missing ids; if any id is missing, there are no keys."""
         try:
             missing = np.asarray(pc.is_null(ids, nan_is_null=True))
             return (np.empty(0, np.uint64) if missing.any() else keys_of(ids)), missing
         except UNREADABLE as error:
             raise SchemaError(
-                f"column {self.choice_set!r} has the type {ids.type}, which cannot name choice sets."
+                f"column {self.choice_set!r} has the type {ids.type}, which is not supported for choice-set ids."
             ) from error
 
 
@@ -235,7 +235,7 @@ class Partitions:
         return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), rows
 
     def remove(self, partition: int) -> None:
-        """Remove the files of a partition, if it is their last one; partitions are read in their order."""
+        """Remove the files whose last partition is the given one; partitions are read in order."""
         file = _file_number(partition, self.count)
         if partition + 1 < self.count and _file_number(partition + 1, self.count) == file:
             return
@@ -299,7 +299,7 @@ def _path(folder: Path, chunk: int, file: int) -> Path:
 def _coded(
     columns: Sequence[str], batch: pa.RecordBatch, vocabularies: Mapping[str, Vocabulary], begin: int
 ) -> pa.RecordBatch:
-    """Return a batch with codes for words and a last column of row numbers; columns are named by their position."""
+    """Return a batch with word codes and, in the last column, row numbers; columns are named by their position."""
     arrays = [
         vocabularies[name].encode(column, begin) if name in vocabularies else column.cast(value_type(column.type))
         for name, column in zip(columns, batch.columns, strict=True)

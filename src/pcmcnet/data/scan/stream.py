@@ -1,12 +1,13 @@
-"""Scanned choice sets -> encoded buffers of several shards, one after the other.
+"""Scanned choice sets -> encoded buffers of several shards, read one after another.
 
-Every epoch shuffles the shards and reads as many at a time as fit into memory: a buffer. The hash of its id assigns a
-set to a shard, so a buffer is a random part of the table, and batches are drawn from the whole buffer. Its sets are in
-the order of the table: if one buffer has the whole table, batches are the same as those of a table in memory. A thread
-reads the next buffer while one is in use.
+In every epoch, the shards are shuffled and read in groups that fit into memory, the buffers. The hash of the set id
+determines the shard of a set, so a buffer is a random part of the table, and batches are drawn from the whole buffer.
+The sets of a buffer are in the order of the table. If one buffer holds the whole table, the batches are therefore the
+same as for a table in memory. A thread reads the next buffer while the current one is in use.
 
 With n processes, each reads every n-th shard of a buffer, and only the sizes of the sets in the other shards. All
-processes therefore plan the same batches as a single process would, and each has its own sets of every batch.
+processes therefore plan the same batches as a single process would, and each process holds its own share of the sets of
+every batch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class EncodedStream:
 
     @property
     def mean_pairs(self) -> float:
-        """Mean number of ordered pairs of a set."""
+        """Mean number of ordered pairs per set."""
         return self.data.tally.pairs / self.data.tally.sets
 
     @property
@@ -52,7 +53,8 @@ class EncodedStream:
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Yield all sets once, buffer by buffer.
 
-        The numbers of ``order`` seed the order of the shards; None keeps it. ``skip`` buffers are left out.
+        The numbers in ``order`` are the seed for the order of the shards; None keeps the order. The first ``skip``
+        buffers are left out.
         """
         n = len(self.data.manifest.shards)
         shuffled = None if order is None else np.random.default_rng([*order, n]).permutation(n).tolist()
@@ -62,7 +64,7 @@ class EncodedStream:
                 yield part.to(self.device)
 
     def _skip(self, groups: list[list[int]], skip: int) -> list[list[int]]:
-        """Return the buffers without the first ``skip`` that have selected sets."""
+        """Return the buffers that have selected sets, without the first ``skip`` of them."""
         for k, group in enumerate(groups):
             if not skip:
                 return groups[k:]
@@ -86,7 +88,7 @@ class EncodedStream:
         return EncodedSets.join(chunks, _order(first)) if chunks else None
 
     def _read_distributed(self, group: Sequence[int]) -> DistributedSets | None:
-        """Read the shards of this process in a buffer, and the sizes of all sets; None if it has no selected set."""
+        """Read this process's shards of a buffer, and the sizes of all sets; None if the buffer has no selected set."""
         outlines = list(self.data.outlines(group))
         order = _order([outline.first for outline in outlines])
         if not len(order):
@@ -99,5 +101,5 @@ class EncodedStream:
 
 
 def _order(first: Sequence[Ints]) -> Ints:
-    """Return the order of the table for the sets of some shards; a stable sort is fast, as each shard is sorted."""
+    """Return the table order of the sets of several shards; a stable sort is fast, because each shard is sorted."""
     return np.argsort(np.concatenate(first), kind="stable")

@@ -1,13 +1,14 @@
 """Workers that process items in parallel and return the results in the order of the items.
 
-Results that are combined from them are therefore identical, to the last bit, for any number of workers. The workers of
-one machine are this process and helper processes. Threads would be simpler but gain half as much, because they wait for
-Python's global lock between many short calls (measured). ``pcmcnet.cluster`` has workers on other machines.
+Results combined in this order are identical, to the last bit, for any number of workers. The workers of
+one machine are this process and helper processes. Threads would be simpler but gain only half as much (measured),
+because they wait for Python's global interpreter lock between many short calls. ``pcmcnet.cluster`` provides workers on
+other machines.
 
-A helper is a new interpreter that reads pickled tasks from one pipe and writes results to another. It does not import
-the user's script, as processes of ``multiprocessing`` do: a script without a main guard would run again. A helper gets
-its first task after it has started. Until then the other workers process the items; if they finish first, they do not
-wait for the helper.
+A helper is a new interpreter that reads pickled tasks from one pipe and writes results to another. Unlike the processes
+of ``multiprocessing``, a helper does not import the user's script, because a script without a main guard would run
+again. A helper gets its first task after it has started. Until then the other workers process the items; if they finish
+first, they do not wait for the new helper.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _MIN_PARALLEL_VALUES = 10**8  # values of a table, about five seconds; with half
 def keep_freed_memory() -> None:
     """Make the C library keep up to 64 MiB of freed memory for the next array.
 
-    By default glibc returns freed blocks above some MiB to the system, which clears each page before it is used again:
-    a quarter of the time to write a shard (measured). glibc adapts its limit to the largest block freed so far, up to
-    32 MiB, so this function allocates and frees such a block. Its pages are never touched.
+    By default glibc returns freed blocks above some MiB to the system, which clears each page before it is used again;
+    this takes a quarter of the time to write a shard (measured). glibc adapts its limit to the largest block freed so
+    far, up to 32 MiB, so this function allocates and frees a block of this size, whose pages are never touched.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
@@ -57,7 +58,7 @@ class Workers(Protocol):
         """Number of workers."""
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Yield the results of a function on all items, in their order; an exception is raised at its place."""
+        """Yield the results of a function on all items, in order; an exception is raised in place of its result."""
 
     def __enter__(self) -> Workers:
         """Keep the workers for several calls of :meth:`map`."""
@@ -67,9 +68,9 @@ class Workers(Protocol):
 
 
 def workers_for(number: int | None, values: float = 0.0) -> Processes:
-    """Return ``number`` processes; by default two for a large table, if there are two cores, else one.
+    """Return ``number`` processes; by default two for a large table on at least two cores, otherwise one.
 
-    ``values`` is the number of values of the table.
+    ``values`` is the number of values in the table.
     """
     if number is None:
         can_start = sys.executable and not getattr(sys, "frozen", False)  # a frozen program would start itself again
@@ -104,7 +105,7 @@ class Processes:
             self._helpers = []
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Process items here and in helpers; each worker takes the next item when it has finished one."""
+        """Process items in this process and in helpers; each worker takes the next item when it has finished one."""
         keep_freed_memory()
         if self.count == 1 or len(items) < 2:
             yield from map(function, items)
@@ -114,7 +115,7 @@ class Processes:
 
 
 class _SharedItems:
-    """Items that are handed out one by one to idle workers, and their results."""
+    """Items that are handed out to idle workers, and the results of these items."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.function, self.items = function, items
@@ -165,7 +166,7 @@ class _SharedItems:
             self.change.notify_all()
 
     def _feed(self, helper: _Helper, function: bytes) -> None:
-        """Send items to a helper, the next one before the result of the last, so that the helper does not wait.
+        """Send items to a helper; the next item is sent before the last result is read, so the helper does not wait.
 
         Items must be small enough for the buffer of a pipe, since the helper is not reading at that time.
         """
