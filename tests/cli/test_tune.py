@@ -149,7 +149,7 @@ def test_choices_are_needed(cli: Run, table: Path, tmp_path: Path) -> None:
 
 def test_a_folder_with_other_content_is_rejected(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("Dear diary")
-    assert "exists and holds no search" in cli("tune", table, *roles, *QUICK, "-o", tmp_path).message
+    assert "exists but holds no search" in cli("tune", table, *roles, *QUICK, "-o", tmp_path).message
 
 
 def test_an_interrupt_says_how_to_continue(

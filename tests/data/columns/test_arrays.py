@@ -104,7 +104,7 @@ def test_concat_merges_equal_contents() -> None:
     joined = concat_column(contents([0, -1, 1], [[1, 1], [2, 2]]), contents([1, 0, -1], [[3, 3], [1, 1]]))
     assert joined.codes.tolist() == [0, -1, 1, 0, 2, -1]
     assert joined.table.tolist() == [[1, 1], [2, 2], [3, 3]]
-    with pytest.raises(SchemaError, match=r"expected vectors of one size in both tables, got \(2,\) and \(1,\)"):
+    with pytest.raises(SchemaError, match=r"expected vectors of the same size in both tables, got \(2,\) and \(1,\)"):
         concat_column(contents([0], [[1, 1]]), contents([0], [[1]]))
 
 

@@ -311,7 +311,7 @@ def test_files_with_integers_and_with_fractions_combine(tmp_path: Path) -> None:
         ({"a.parquet": {"a": [1]}, "b.parquet": {"b": [1]}}, r"b\.parquet has no column 'a'"),
         (
             {"a.parquet": {"a": [1]}, "b.parquet": {"a": ["x"]}},
-            r"b\.parquet: column 'a' has the type string, but the type int64 in .*a\.parquet\. Write all files",
+            r"b\.parquet: column 'a' has the type string, but the type int64 in .*a\.parquet\. Write each column",
         ),
         (
             {"a.parquet": {"a": [2**60]}, "b.parquet": {"a": [2.5]}},

@@ -500,7 +500,7 @@ def test_another_function_of_the_same_name_is_refused(named: str | None, inside:
     folder = (Ensemble(model, 2) if inside else model).fit(data, progress=False).save(tmp_path / "model")
     assert Frozen(other, name=named).identity == frozen.identity
     assert load(folder, encoders={"words": Frozen(by_letters, name=named)}).predict_proba(data).all()
-    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\): this one returns other vectors"):
+    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\): this encoder returns other vectors"):
         load(folder, encoders={"words": Frozen(other, name=named)})
 
 
@@ -517,7 +517,7 @@ def test_another_function_is_refused_despite_a_cache(tmp_path: Path) -> None:
         return [[x + 1 for x in row] for row in by_letters(texts)]
 
     other.__qualname__ = by_letters.__qualname__
-    with pytest.raises(ArtifactError, match="returns other vectors for training contents"):
+    with pytest.raises(ArtifactError, match="returns other vectors for the training values"):
         load(folder, encoders={"words": Frozen(other, name="letters", cache=cache)})
 
 
@@ -533,7 +533,7 @@ def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
     model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1, weight_decay=0.0)
     folder = model.fit(data, progress=False).save(tmp_path / "model")
     assert load(folder, encoders={"photo": Frozen(Light(), transform=plain)}).predict_proba(data).all()
-    with pytest.raises(ArtifactError, match="returns other vectors for training contents"):
+    with pytest.raises(ArtifactError, match="returns other vectors for the training values"):
         load(folder, encoders={"photo": Frozen(Light(), transform=darker)})
 
 

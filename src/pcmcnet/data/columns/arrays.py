@@ -140,7 +140,7 @@ def _concat_contents(first: Contents, second: Contents) -> Contents:
         return Contents(np.concatenate([first.codes, second.codes]), first.table, first.kind)
     if first.table.shape[1:] != second.table.shape[1:]:
         sizes = f"{first.table.shape[1:]} and {second.table.shape[1:]}"
-        raise SchemaError(f"expected vectors of one size in both tables, got {sizes}.")
+        raise SchemaError(f"expected vectors of the same size in both tables, got {sizes}.")
     joined = np.concatenate([first.table, second.table])
     codes, rows = content_codes(joined)
     moved = np.append(codes, np.int32(MISSING_CODE))  # the last entry is for missing contents
@@ -170,7 +170,7 @@ def to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Return numbers as float32, converted one Arrow chunk at a time to avoid a wider copy."""
+    """Return numbers as float32; each Arrow chunk is converted separately, to avoid a wider copy."""
     narrow = np.empty(len(values), np.float32)
     at = 0
     with np.errstate(over="ignore"):

@@ -194,7 +194,7 @@ class ParquetFolder:
                     raise
                 raise SchemaError(
                     f"{fragment.path}: columns have other types than in the whole folder, {', '.join(differing)}, and "
-                    f"their values do not fit ({one_line(error)}). Write all files with one type for each column."
+                    f"their values do not fit ({one_line(error)}). Write each column with the same type in all files."
                 ) from error
 
     def _read(self, columns: list[str]) -> pa.Table:
@@ -250,7 +250,7 @@ def _unified_schema(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str,
                 conflicts.setdefault(
                     field.name,
                     f"{file}: column {field.name!r} has the type {field.type}, but the type {first.type} in {where}. "
-                    f"Write all files with one type for each column.",
+                    f"Write each column with the same type in all files.",
                 )
     return pa.schema([field for field, _ in unified.values()]), conflicts
 

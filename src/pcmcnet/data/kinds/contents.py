@@ -180,8 +180,8 @@ class FrozenCode:
         vectors = self.encoder.encode_batch(self.name, self.kind, self.samples.contents, self.preparation)
         if self.samples.differ(vectors, np.array(self.scale.scale)):
             raise ArtifactError(
-                f"column {self.name!r}: the model was fitted with another {self.encoder.label}: this one returns other "
-                f"vectors for training contents. Give the same encoder."
+                f"column {self.name!r}: the model was fitted with another {self.encoder.label}: this encoder returns "
+                f"other vectors for the training values. Give the same encoder."
             )
 
 

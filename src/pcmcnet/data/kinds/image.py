@@ -3,8 +3,8 @@
 Paths are relative to the folder of the table's file, or to the working folder for a table in memory.
 
 Each distinct picture is stored once, as its original bytes. A network gets (C, H, W) numbers from 0 to 1: one channel
-if all training pictures are grey, else three. If all training pictures have the same size, the network gets this height
-and width, but at most 64; otherwise 64 x 64. Pictures of other sizes are resized.
+if all training pictures are grey, otherwise three. If all training pictures have the same size, the network gets this
+height and width, but at most 64; otherwise 64 x 64. Pictures of other sizes are resized.
 """
 
 from __future__ import annotations

@@ -284,13 +284,13 @@ class Kind(ABC):
     # On disk and in memory
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
-        """Return distinct contents as an Arrow array with one entry per content."""
+        """Return the distinct values of a content column as an Arrow array."""
         if table.ndim == 2:
             return pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), max(table.shape[1], 1))
         return pa.array(table.tolist(), self.stored) if table.dtype == object else pa.array(table)
 
     def from_arrow(self, values: pa.Array) -> NDArray[Any]:
-        """Return the distinct contents in an Arrow array: numbers without a copy, other contents as objects."""
+        """Return the distinct values in an Arrow array: numbers without a copy, other values as objects."""
         if pa.types.is_fixed_size_list(values.type):
             flat = values.flatten().to_numpy(zero_copy_only=True)
             return np.asarray(flat.reshape(len(values), values.type.list_size))
@@ -303,14 +303,14 @@ class Kind(ABC):
         return 0.0
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the approximate number of bytes of a content that is prepared for a network."""
+        """Return the approximate number of bytes of a value that is prepared for a network."""
         sample = table[:_SIZE_SAMPLE]
         return int(self.code.learn("", sample).prepare(sample).nbytes) // len(sample)
 
     # In a network
 
     def encoder(self, code: Any) -> nn.Module:
-        """Return a new module that maps prepared contents to vectors: (u, *shape) -> (u, width)."""
+        """Return a new module that maps prepared values to vectors: (u, *shape) -> (u, width)."""
         from torch import nn  # imported here: only networks need PyTorch
 
         (size,) = code.shape
@@ -327,11 +327,11 @@ class Kind(ABC):
     fact_checks: ClassVar[Mapping[str, Check]] = {}  # checks of the facts in a saved description
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Return, as plain values, what an input form needs to know about the contents, except their number."""
+        """Return, as plain values, the facts that an input form needs, except the number of distinct values."""
         return {}
 
     def to_json(self, content: Any) -> Any:
-        """Return a content as a JSON value that people can read and that requests to a service contain."""
+        """Return a value as JSON, in the form that people read and that requests to a service contain."""
         if isinstance(content, np.ndarray):
             return [json_number(value) for value in content]
         return json_number(content) if isinstance(content, np.generic) else content
@@ -341,27 +341,27 @@ class Kind(ABC):
         return is_string(value)
 
     def content_key(self, content: Any) -> str:
-        """Return a key that identifies a content; equal to :meth:`json_content_key` of its JSON value."""
+        """Return a key that identifies a value; it equals :meth:`json_content_key` of the JSON form of the value."""
         return self.json_content_key(self.to_json(content))
 
     def json_content_key(self, value: Any) -> str:
-        """Return the key of a content from its JSON value."""
+        """Return the key of a value from its JSON form."""
         return repr(value)
 
     def to_saved(self, content: Any) -> Any:
-        """Return a content as a JSON value from which :meth:`from_saved` restores it exactly."""
+        """Return a value as JSON from which :meth:`from_saved` restores it exactly."""
         return content.tolist() if isinstance(content, np.generic | np.ndarray) else content
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
-        """Restore contents from the values of :meth:`to_saved`."""
+        """Restore the values of a content column from the result of :meth:`to_saved`."""
         return object_array(contents) if self.dtype is object else np.array(contents, self.dtype)
 
     def choose_samples(self, table: NDArray[Any], max_samples: int) -> Ints:
-        """Return indices of contents (U, ...) to save as samples: evenly spaced from the first to the last."""
+        """Return the indices of the distinct values (U, ...) to save as samples: evenly spaced from first to last."""
         return np.unique(np.linspace(0, len(table) - 1, max_samples).round().astype(np.int64))
 
     def plain(self, content: Any) -> Any:
-        """Return a content as a plain Python object, for user-supplied functions."""
+        """Return a value as a plain Python object, for user-supplied functions."""
         return content.item() if isinstance(content, np.generic) else content
 
     # In a request to a service
@@ -390,7 +390,7 @@ class Kind(ABC):
     # In a diagram
 
     def label(self, code: Any) -> str:
-        """Return the kind and size of the contents in a few words."""
+        """Return the kind and size of the column's values in a few words."""
         return self.name
 
 
@@ -405,7 +405,7 @@ def register(kind: Kind) -> None:
 
 
 def object_array(contents: list[Any]) -> NDArray[Any]:
-    """Return contents as an array of objects (U,), even if the contents are sequences."""
+    """Return values as an array of objects (U,), even if the values are sequences."""
     table = np.empty(len(contents), object)
     table[:] = contents
     return table
@@ -431,9 +431,9 @@ def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: s
 
 
 def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> ReadContents:
-    """Return the codes of all rows and the distinct contents, given the contents of the ``present`` rows.
+    """Return the codes of all rows and the distinct values, given the values of the ``present`` rows.
 
-    Contents are equal if their ``keys`` are equal; by default the contents themselves are the keys.
+    Values are equal if their ``keys`` are equal; by default the values themselves are the keys.
     """
     codes = np.full(rows, MISSING_CODE, np.int32)
     codes[present], first = content_codes(contents if keys is None else keys)
@@ -457,7 +457,7 @@ def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:
         try:
             return pa.chunked_array([pa.array(lists)])
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise BadTypeError(f"expected lists of {item}, all of one type") from error
+            raise BadTypeError(f"expected lists of {item}, all of the same type") from error
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or types.is_null(kind)):
         raise BadTypeError(f"expected lists of {item}, or text such as '[1, 2]'")
     return values
