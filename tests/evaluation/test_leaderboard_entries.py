@@ -69,7 +69,7 @@ def test_individual_numbers_multiply_features_without_labels() -> None:
     ("roles", "most", "message"),
     [
         ({"individual": []}, 40, "the table has no columns of the individual"),
-        ({"individual": ["purpose"]}, 40, "neither labels nor features and numeric columns"),
+        ({"individual": ["purpose"]}, 40, "neither labels, nor both features and numeric columns"),
         ({}, 3, "at most 3 products of features and columns of the individual, got 4"),
     ],
 )
@@ -189,7 +189,7 @@ def test_tables_are_selected_by_name_by_use_or_as_data(trips: ChoiceData) -> Non
         (["mlbaa"], None, ConfigError, r"unknown table 'mlbaa'. Did you mean 'mlba'\?"),
         ("mlba", None, InputError, "tables: expected names, or names with choice data, got 'mlba'"),
         (None, "jugded", ConfigError, "use must be one of 'development', 'judged', 'simulated', 'given', got 'jugded'"),
-        (["mlba"], "judged", InputError, "expected at least one of use 'judged'"),
+        (["mlba"], "judged", InputError, "expected at least one for use 'judged'"),
         ({"a": 3}, None, InputError, "tables, 'a': expected ChoiceData, got int"),
         ({"../a": 3}, None, InputError, "tables: expected names that are valid as folder names"),
     ],

@@ -93,9 +93,9 @@ def test_invalid_lists_of_models_are_refused(data: ChoiceData) -> None:
     model = MNL().fit(data)
     with pytest.raises(InputError, match=r"expected a list of fitted models, got \[\]"):
         table([])
-    with pytest.raises(InputError, match="names: expected one for each of 1 models, got 2"):
+    with pytest.raises(InputError, match="names: expected one entry for each of 1 models, got 2"):
         table([model], names=["a", "b"])
-    with pytest.raises(InputError, match="errors: expected one for each of 1 models, got 2"):
+    with pytest.raises(InputError, match="errors: expected one entry for each of 1 models, got 2"):
         table([model], errors=["robust", "classical"])
     with pytest.raises(NotFittedError):
         table([MNL()])

@@ -1,7 +1,7 @@
 """Fit, predict, tune and scan with several processes or machines, using Ray.
 
-The functions are imported on first access, and Ray when one of them is called: the process of the progress board needs
-neither them nor PyTorch.
+The functions are imported on first access, and Ray is imported when one of them is called, because the process of the
+progress board needs neither these functions nor PyTorch.
 """
 
 from importlib import import_module

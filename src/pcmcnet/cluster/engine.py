@@ -1,8 +1,9 @@
 """Connect to Ray, or start it on this machine and stop it at the end.
 
-An existing connection of this process is reused; else the cluster at ``RAY_ADDRESS`` is used; else Ray is started on
-this machine. Any client of a Ray cluster can run code as the user who started it. So the cluster that is started here
-listens on the loopback interface only, and requires Ray's token, which other users of the machine cannot read.
+An existing connection of this process is reused. Otherwise, the cluster at ``RAY_ADDRESS`` is used if this variable is
+set, and if not, Ray is started on this machine. Any client of a Ray cluster can run code as the user who started it. A
+cluster started by this module therefore listens on the loopback interface only, and requires Ray's token, which other
+users of the machine cannot read.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def ray_connection(workers: int) -> Iterator[Any]:
 
 
 def has_gpu_per_worker(ray: Any, device: str, workers: int) -> bool:
-    """Return True if each worker gets a GPU: with device "cuda", or with "auto" if there is a GPU for every worker."""
+    """Return True if each worker gets a GPU: always for "cuda", and for "auto" if there are enough of them."""
     if device == "auto":
         return bool(ray.cluster_resources().get("GPU", 0) >= workers)
     return device.startswith("cuda")
@@ -64,7 +65,7 @@ def has_gpu_per_worker(ray: Any, device: str, workers: int) -> bool:
 
 @contextmanager
 def silenced(name: str) -> Iterator[None]:
-    """Silence a logger of Ray inside the block; users get our messages instead."""
+    """Silence one of Ray's loggers inside the block; users get the messages of this package instead."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -109,7 +110,7 @@ def start_local_ray(ray: Any, cpus: int, **options: Any) -> None:
 
 
 def ensure_private_token() -> None:
-    """Create Ray's token if it is missing, readable by this user only; Ray itself would leave that to the umask."""
+    """Create Ray's token file if it is missing. Only this user can read it, whereas Ray would follow the umask."""
     configured = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if configured or os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return
@@ -145,7 +146,7 @@ def _start(ray: Any, workers: int) -> None:
 def _loopback_only(ray: Any) -> Iterator[None]:
     """Make Ray use the loopback address for this machine, as it does on macOS and Windows.
 
-    All servers of Ray use that address. The connections of PyTorch between workers have separate environment variables.
+    All Ray servers use that address. Separate environment variables control PyTorch's connections between workers.
     """
     constants = ray._private.ray_constants  # set here too, since Ray may have been imported before
     before = constants.ENABLE_RAY_CLUSTER
@@ -220,7 +221,7 @@ class RayWorkers:
 
 
 def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
-    """Call the function on a worker. A PcmcNetError is returned, not raised: Ray would retry, which cannot help."""
+    """Call the function on a worker. Return a PcmcNetError instead of raising it: a retry by Ray cannot help."""
     from pcmcnet.data.scan.workers import keep_freed_memory  # imported late: the progress board does not need it
 
     keep_freed_memory()
@@ -231,19 +232,19 @@ def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
 
 
 # -- Progress actor ----------------------------------------------------------------------------------------------------
-# Workers post the epochs of their jobs on a board, and learn from it that a job must stop. The board is a Ray actor in
-# its own process; the process that started the jobs collects the entries.
+# Workers post the epochs of their jobs on a board, and find out from it that a job must stop. The board is a Ray actor
+# in its own process; the process that started the jobs collects the entries.
 
 
 class ProgressBoard:
-    """Training entries by the name of the job, in the order they were posted."""
+    """History entries of each training job, by job name, in the order in which they were posted."""
 
     def __init__(self) -> None:
         self.entries: dict[str, list[dict[str, Any]]] = {}
         self.stop_reasons: dict[str, str] = {}
 
     def post(self, job: str, entry: dict[str, Any]) -> str | None:
-        """Add the history entry of an epoch; return the reason if the job must stop, else None."""
+        """Add the history entry of an epoch; return the reason why the job must stop, or None if it may continue."""
         self.entries.setdefault(job, []).append(entry)
         return self.stop_reasons.get(job)
 
@@ -258,5 +259,5 @@ class ProgressBoard:
 
 
 def start_board(ray: Any) -> Any:
-    """Start a board that uses no CPU of the workers and ends with this process."""
+    """Start a board that takes no CPU from the workers and stops when this process ends."""
     return ray.remote(num_cpus=0)(ProgressBoard).remote()

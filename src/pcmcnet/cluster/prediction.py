@@ -2,9 +2,9 @@
 
     files -> those not yet predicted -> Ray Data assigns each to a worker -> written under a temporary name, renamed
 
-A file in the output folder is complete. Its footer names the model and the input file, so that a second run predicts
-only the missing files. If a worker dies, Ray Data assigns its file to another worker: each row appears exactly once, in
-order. All rows of a choice set must be in one file; this is checked before anything is written.
+Every file in the output folder is complete. Its footer identifies the model and the input file, so that a second run
+predicts only the missing files. If a worker dies, Ray Data assigns its file to another worker, so that each row appears
+exactly once, in order. All rows of a choice set must be in the same file; this is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FolderPrediction:
 
 @dataclass(frozen=True)
 class PredictionOrigin:
-    """The inputs of a predicted file: a digest of the model, the name of the column, and the file that was read."""
+    """The origin of a predicted file: a digest of the model, the name of the new column, and the input file."""
 
     model: str
     column: str
@@ -75,8 +75,8 @@ def predict(
 ) -> FolderPrediction:
     """Predict all Parquet files of a folder with several workers.
 
-    Each file is written to another folder with one more column, the probability of each row. Call it again after an
-    interruption to predict only the missing files.
+    Each file is written to another folder with an additional column, which holds the probability of each row. Call the
+    function again after an interruption to predict only the missing files.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def predict(
     Returns
     -------
     FolderPrediction
-        Number of files and rows, and of files that had been predicted before.
+        Numbers of files, of rows, and of files that had been predicted before.
 
     Raises
     ------
@@ -129,13 +129,15 @@ def predict(
             failures += [error] if error else []
     if failures:
         more = f" {len(failures) - 1} more files failed." if len(failures) > 1 else ""
-        raise SchemaError(f"{min(failures)}{more} All other files are predicted; the same call retries these.")
+        raise SchemaError(
+            f"{min(failures)}{more} All other files are predicted; the same call retries the failed files."
+        )
     return FolderPrediction(len(names), sum(_rows(target / name) for name in names), len(done))
 
 
 @dataclass(frozen=True)
 class _Task:
-    """The inputs of a worker: the model, its digest, both folders and the name of the column."""
+    """What a worker needs: the model, its digest, the input and output folders, and the name of the new column."""
 
     model: ChoiceModel
     digest: str
@@ -147,7 +149,7 @@ class _Task:
         return PredictionOrigin.of(self.digest, self.column, self.source / name)
 
     def is_done(self, name: str) -> bool:
-        """Return True if a file is predicted already; raise ArtifactError if its output is of another origin."""
+        """Return True if a file has already been predicted; raise ArtifactError if its output has another origin."""
         file = self.target / name
         if not file.exists():
             return False
@@ -178,7 +180,7 @@ class _Worker:
         self.task: _Task = ray.get(task)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Predict the file of a row. A PcmcNetError is returned, not raised: a retry cannot help."""
+        """Predict the file named in a row. A PcmcNetError is caught, because a retry cannot help."""
         try:
             return {"name": row["name"], "rows": self.task.run(row["name"]), "error": ""}
         except PcmcNetError as error:
@@ -188,7 +190,7 @@ class _Worker:
 
 
 def _predict_files(ray: Any, task: _Task, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    """Yield the outcome of each file: its name, its number of rows and an error message, or an empty string."""
+    """Yield the outcome for each file: its name, its number of rows, and an error message, empty on success."""
     if not names:
         return
     import ray.data
@@ -201,7 +203,7 @@ def _predict_files(ray: Any, task: _Task, names: Sequence[str], workers: int) ->
 
 
 def _ids_by_file(ray: Any, task: _Task, names: Sequence[str]) -> Iterable[tuple[str, pa.Array]]:
-    """Return the distinct ids of the choice sets of each readable file."""
+    """Return the distinct choice-set ids in each readable file."""
     column = task.model.schema.choice_set
 
     def ids(name: str) -> pa.Array | None:
@@ -216,7 +218,7 @@ def _ids_by_file(ray: Any, task: _Task, names: Sequence[str]) -> Iterable[tuple[
 
 
 def _require_sets_within_files(ids: Iterable[tuple[str, pa.Array]], column: str) -> None:
-    """Raise SchemaError if a choice set has rows in two files: its probabilities would be wrong in both."""
+    """Raise SchemaError if a choice set has rows in two files, because its probabilities would be wrong in both."""
     ids = list(ids)
     if len({array.type for _, array in ids}) > 1:
         ids = [(name, array.cast(pa.string())) for name, array in ids]
@@ -276,7 +278,7 @@ def write_offers(
     seed: int = 0,
     workers: int = 2,
 ) -> WrittenOffers:
-    """Find an offer for each individual of a table with several workers; the file is that of a single process.
+    """Find an offer for each individual of a table with several workers; a single process would write the same file.
 
     Parameters
     ----------
@@ -297,7 +299,7 @@ def write_offers(
     Raises
     ------
     ConfigError
-        If Ray is not available. Other errors are those of :func:`pcmcnet.write_offers`.
+        If Ray is not available. Other errors are the same as for :func:`pcmcnet.write_offers`.
     """
     fitted = model if isinstance(model, ChoiceModel) else load(model)
     search = OfferSearch(fitted, catalogue, revenue, outside, constraints or Constraints(), seed)

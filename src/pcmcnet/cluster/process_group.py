@@ -1,6 +1,6 @@
 """Connect the workers of one machine through a file, so that none of them opens a port to other machines.
 
-By default, Ray Train connects workers through a TCP port of the first one, which PyTorch opens on all network
+By default, Ray Train connects workers through a TCP port of the first worker, which PyTorch opens on all network
 interfaces without authentication. This is a separate module because it can be imported only if Ray is installed.
 """
 
@@ -30,7 +30,7 @@ class SingleMachineConfig(TorchConfig):
 
 class _FileBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray exposes the class as a property
     def on_start(self, worker_group: Any, backend_config: SingleMachineConfig) -> None:
-        """Connect all workers through a new file; after a restart, the old file still lists dead workers."""
+        """Connect all workers through a new file, because the file from before a restart still lists dead workers."""
         gpu = worker_group.get_resources_per_worker().get("GPU", 0)
         file, size = str(Path(backend_config.folder) / uuid4().hex), len(worker_group)
         joined = [

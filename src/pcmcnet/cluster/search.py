@@ -3,9 +3,9 @@
     this process:  samples configurations and records their results (study.db); the only process that writes
     workers:       fit one configuration each, and report every epoch
 
-The sampler takes running trials into account: the Gaussian process assumes that they end as it predicts, and no running
-configuration is sampled again. If a worker dies, Ray restarts its trial. If this process dies, the next run starts with
-the trials that were running, so that no trial is lost or repeated.
+The sampler takes running trials into account: the Gaussian process assumes that they will have the results it predicts,
+and no running configuration is sampled again. If a worker dies, Ray restarts its trial. If this process dies, the next
+run starts with the trials that were running, so that no trial is lost or repeated.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def tune(
     Raises
     ------
     ConfigError
-        If Ray is not available. Other errors are those of :func:`pcmcnet.tune`.
+        If Ray is not available. Other errors are the same as for :func:`pcmcnet.tune`.
     """
     with ray_connection(workers) as ray:
         gpu = has_gpu_per_worker(ray, device, workers)
@@ -82,7 +82,7 @@ class _WorkerTrial:
 
 @dataclass
 class _ParallelTrials:
-    """The running trials, by the Ray task that runs each."""
+    """The running trials, keyed by their Ray tasks."""
 
     ray: Any
     study: Any
@@ -93,7 +93,7 @@ class _ParallelTrials:
     running: dict[Any, _WorkerTrial] = field(default_factory=dict)
 
     def run(self, more: StartAnother) -> Iterator[TrialRecord]:
-        """Start trials as long as ``more`` allows and a worker is free; yield each trial that has ended."""
+        """Start trials while ``more`` allows it and a worker is free; yield each trial after it has ended."""
         board = start_board(self.ray)
         measure = self.ray.remote(num_cpus=1, num_gpus=int(self.gpu), max_retries=MAX_RETRIES)(_measure)
         try:

@@ -1,4 +1,4 @@
-"""Serve a model with Ray Serve: the same application, with one replica per worker.
+"""Serve a model with Ray Serve: the same application as without Ray, with one replica per worker.
 
     pcmcnet serve MODEL --engine ray --workers 2             starts the service, and stops it at Ctrl+C
     serve run pcmcnet.cluster.serving:app model=MODEL        in an existing Ray Serve, with PCMCNET_TOKEN set
@@ -67,7 +67,7 @@ def app(arguments: Mapping[str, str]) -> Any:
 def application(
     model: str | Path, baseline: str | Path | None = None, settings: ServeSettings | None = None, *, workers: int = 1
 ) -> Any:
-    """Build the Ray Serve application of a saved model, for ``ray.serve.run``.
+    """Build the Ray Serve application for a saved model, to be passed to ``ray.serve.run``.
 
     Parameters
     ----------

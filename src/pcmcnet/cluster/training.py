@@ -1,14 +1,14 @@
-"""Fit a network with several workers: Ray Train runs the training loop of a single process on each of them.
+"""Fit a network with several workers: Ray Train runs the usual training loop on each of them.
 
     before:        all workers together learn the encoder from a scanned table; it is saved next to the shards
     every worker:  the same batches, planned from (seed, epoch) -> its share of each -> gradients summed over workers
     first worker:  a checkpoint after each epoch, in a folder that all workers can access
     at the end:    the model is loaded from the last checkpoint, like a resumed run with no epochs left
 
-A worker's share is every n-th shard of a buffer, or every n-th choice set of a table in memory. So each step follows
-the gradient of a single process up to rounding. Rounding errors grow with the steps: the model is equally good, but its
-weights differ. If a worker dies, Ray restarts all workers from the last checkpoint, and the run ends as if nothing had
-happened.
+A worker's share is every n-th shard of a buffer, or every n-th choice set of a table in memory. Up to rounding, each
+step therefore follows the same gradient as in a single process. Rounding errors grow with the number of steps, so the
+weights differ from those of a single process, although the model is equally good. If a worker dies, Ray restarts all
+workers from the last checkpoint, and the run ends as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("pcmcnet")
 # The checkpoints of a run, shared by several machines: in any folder, or at any address that fsspec supports.
 #
 # Each worker has a local folder, filled from the shared one at the start. The first worker copies every new checkpoint
-# to the shared folder, where it appears under its name when it is complete.
+# to the shared folder, where it appears under its final name only when it is complete.
 
 
 class SharedFolder:
@@ -83,7 +83,7 @@ class SharedFolder:
                 self._copied[file] = state
 
     def _put(self, file: Path) -> None:
-        """Copy one file; it appears under its name when it is complete."""
+        """Copy a file; it appears under its final name only when it is complete."""
         target = f"{self.root}/{file.relative_to(self.local).as_posix()}"
         try:
             if "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,)):
@@ -98,15 +98,15 @@ class SharedFolder:
             raise ArtifactError(f"checkpoint {target} cannot be written: {error.strerror or error}.") from error
 
     def _shared_checkpoints(self) -> list[str]:
-        """Return the paths of the shared checkpoints, of the run itself or of its members."""
+        """Return the paths of the shared checkpoints of the run, including those of ensemble members."""
         if not self.files.exists(self.root):
             return []
         return [path for path in self.files.find(self.root, maxdepth=2) if is_run_file(path.rpartition("/")[2])]
 
 
 # -- Scanning ----------------------------------------------------------------------------------------------------------
-# Scan a table with Ray: workers share the chunks of the table, then its shards. The result has the same bytes as that
-# of a single process. All machines must be able to access the table and the cache. If a worker dies, its chunk is
+# Scan a table with Ray: workers share the chunks of the table, then its shards. The result is byte for byte the same as
+# with a single process. All machines must be able to access the table and the cache. If a worker dies, its chunk is
 # scanned again.
 
 
@@ -182,8 +182,8 @@ def fit(
     workers
         Number of processes that share each batch; default 2.
     seed
-        Random seed, default 0. Batches are those of a single process with this seed, and so are the weights up to
-        rounding, except that each worker draws its own dropout.
+        Random seed, default 0. The batches are the same as in a single process with this seed. So are the weights, up
+        to rounding, unless there is dropout, for which each worker draws its own masks.
     device
         "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough.
     progress
@@ -194,7 +194,7 @@ def fit(
     resume
         Continue from the checkpoint in ``run_folder``; default False.
     failures
-        How often workers may die before the fit is abandoned; default 3.
+        How many times workers may die before the fit is abandoned; default 3.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def fit(
 
 
 def _learn_encoder(model: ChoiceModel, train: Sets | None, valid: Sets | None, workers: RayWorkers) -> None:
-    """Learn the encoder of a scanned table once, with all workers, so that no worker repeats it."""
+    """Learn the encoder of a scanned table once, with all workers, so that no worker repeats this work."""
     if not isinstance(train, ScannedData) or train.fits:
         return
     train.require_chosen("fitting")
@@ -257,7 +257,7 @@ def _learn_encoder(model: ChoiceModel, train: Sets | None, valid: Sets | None, w
 
 
 def _with_absolute_path(data: Sets | None) -> Sets | None:
-    """Make the path of a scanned table absolute: workers have another working directory."""
+    """Make the path of a scanned table absolute, because workers have a different working directory."""
     if not isinstance(data, ScannedData):
         return data
     folder = data.folder.absolute()
@@ -265,10 +265,12 @@ def _with_absolute_path(data: Sets | None) -> Sets | None:
 
 
 def _checkpoint_address(ray: Any, run_folder: str | Path | None, stack: ExitStack) -> str:
-    """Return the address of the checkpoints; a path is made absolute, since workers have another working directory."""
+    """Return the address of the checkpoints; a path is made absolute, since workers run in another directory."""
     if run_folder is None:
         if len(ray.nodes()) > 1:
-            raise InputError("several machines need a run_folder that all of them can access, for checkpoints.")
+            raise InputError(
+                "workers on several machines need a run_folder for checkpoints that all machines can access."
+            )
         return stack.enter_context(tempfile.TemporaryDirectory(prefix="pcmcnet-"))
     return str(run_folder) if "://" in str(run_folder) else str(Path(run_folder).absolute())
 
@@ -330,7 +332,7 @@ def _outcome(trainer: Any, task: Mapping[str, Any], failures: int) -> BaseExcept
 
 
 def _work(task: dict[str, Any]) -> PcmcNetError | None:
-    """Train as one of the workers. An error that all workers share is returned, not raised: a restart cannot help."""
+    """Train as one of the workers. Return errors that all workers share, because a restart would not help."""
     import ray.train
     import torch.distributed
     from ray.train.torch import get_device

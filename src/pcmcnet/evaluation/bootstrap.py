@@ -27,8 +27,8 @@ from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
 #
 # A resample draws S of the S sets with replacement and computes sum(w v) / sum(w) over them (Efron, 1979). All M
 # columns of the values (S, M) use the same resamples, so the means of one resample are comparable, and the interval of
-# a difference is that of the column of differences. If the sets of a person, or of another group, depend on each other,
-# `aggregate_by_group` makes groups the units that are drawn.
+# a difference is the interval of a column that holds the differences. If the sets of a person, or of another group,
+# depend on each other, `aggregate_by_group` makes groups the units that are drawn.
 #
 # The percentile interval is too short for few sets. Its percentiles are moved outwards to Phi(t sqrt(n / (n - 1))),
 # with t the Student quantile at n - 1 degrees of freedom: the expanded percentile interval of Hesterberg (2015, "What
@@ -49,9 +49,9 @@ def bootstrap_interval(
 ) -> Floats:
     """Return the ends of the bootstrap interval of a weighted mean, (2,) or (M, 2).
 
-    ``values`` (S,) or (S, M) have one row per choice set, and may be infinite. A weight is the importance of a set in
-    the mean, not a number of observations; sets with weight 0 are ignored. The interval is (-inf, inf) if fewer than
-    two sets have a positive weight. ``level`` is the nominal coverage.
+    ``values`` (S,) or (S, M) has one row per choice set, and its entries may be infinite. A weight is the importance of
+    a set in the mean, not a number of observations; sets with weight 0 are ignored. The interval is (-inf, inf) if
+    fewer than two sets have a positive weight. ``level`` is the nominal coverage.
 
     Examples
     --------
@@ -108,8 +108,8 @@ def resampled_means(
 def p_values(differences: Floats) -> Floats:
     """Return the two-sided p-value of each difference from its resampled means (R, M).
 
-    Twice the smaller of (1 + #{d <= 0}) / (1 + R) and (1 + #{d >= 0}) / (1 + R), at most 1: the observed sample
-    counts as one more resample on either side, so that no number of resamples makes a p-value of 0.
+    The p-value is twice the smaller of (1 + #{d <= 0}) / (1 + R) and (1 + #{d >= 0}) / (1 + R), but at most 1. The
+    observed sample counts as an additional resample on each side, so that the p-value is never 0.
 
     Examples
     --------
@@ -124,11 +124,11 @@ def p_values(differences: Floats) -> Floats:
 
 
 def aggregate_by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tuple[Floats, Floats]:
-    """Aggregate values (S, M) and weights (S,) of sets to those of their G groups, (G, M) and (G,).
+    """Aggregate the values (S, M) and weights (S,) of sets to values (G, M) and weights (G,) of their groups.
 
-    The value of a group is its weighted mean, and its weight the sum of weights, so that the weighted mean over groups
-    equals that over sets. Resampling groups keeps the dependent sets of a group together. Groups with weight 0 are left
-    out.
+    The value of a group is the weighted mean over its sets, and its weight is the sum of their weights, so that the
+    weighted mean over groups equals the weighted mean over sets. Resampling groups keeps the dependent sets of a group
+    together. Groups with weight 0 are left out.
     """
     counted = weights > 0
     w = weights[counted]
@@ -172,9 +172,9 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
 #
 # A resample draws n of the n units with replacement (Efron, 1979). The weight of each set is multiplied by the number
 # of times its unit was drawn, so that a person drawn twice remains one person. The covariance of the estimates over the
-# resamples estimates their sampling covariance, and percentiles give intervals. The columns of the utility are those of
-# the model: levels and scales are not learnt again, and latent classes are numbered as in the model. A resample depends
-# only on the seed and its own number.
+# resamples estimates their sampling covariance, and percentiles give intervals. The design-matrix columns are the same
+# as in the model: levels and scales are not learnt again, and latent classes are numbered as in the model. A resample
+# depends only on the seed and its own number.
 
 _MIN_ESTIMATED_SHARE = 0.5  # share of the resamples that must have estimates
 
@@ -192,7 +192,7 @@ class BootstrapErrors(FormatsMixin):
     samples
         (D, K) estimates from the resamples.
     unit
-        What was drawn: "persons", "choice sets" or groups by a column.
+        The units that were drawn: "persons", "choice sets", or groups by a column.
     n_units
         Number of units in the table.
     failed
@@ -274,7 +274,7 @@ def bootstrap_errors(
     level: float = 0.95,
     progress: bool = True,
 ) -> BootstrapErrors:
-    """Compute bootstrap standard errors of a logit: it is fitted again to resampled persons or choice sets.
+    """Compute bootstrap standard errors of a logit by fitting it again to resampled persons or choice sets.
 
     Parameters
     ----------
@@ -283,11 +283,13 @@ def bootstrap_errors(
     data
         The choice sets that the model was fitted to: ``ChoiceData``, or a table that its schema can read.
     draws
-        Number of resamples, and so of fits. Default 200, which is enough for standard errors; use 1,000 for intervals.
+        Number of resamples; the logit is fitted to each of them. Default 200, which is enough for standard errors; use
+        1,000 for intervals.
     seed
         Seed of the resamples. Default 0.
     by
-        Column whose groups are drawn. Default None: persons if the table declares them, otherwise choice sets.
+        Column whose values define the groups that are drawn. Default None: persons if the table declares them,
+        otherwise choice sets.
     level
         Confidence level of the percentile intervals. Default 0.95.
     progress
@@ -364,7 +366,7 @@ def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
 
 
 def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
-    """Permute the classes of a resample to match those of the model: the order of their shares may differ.
+    """Permute the latent classes of a resample to match the model's, because the order of their shares may differ.
 
     The permutation minimises the squared differences of the coefficients, in units of their standard errors.
     """

@@ -2,9 +2,10 @@
 
     fold k:  training part -> fit an unfitted copy of each model -> metrics of each set of the test part
 
-In cross-validation every set is tested once, so values are means over all sets. Intervals come from the bootstrap over
-choice sets, or over persons or other groups whose sets depend on each other; these also stay in one part. All models
-use the same resamples, so the difference of two models is computed set by set: the difficulty of a set cancels out.
+In cross-validation every set is held out once, so values are means over all sets. Intervals are computed by the
+bootstrap over choice sets, or over persons or other groups if the sets of a group depend on each other; all sets of
+such a group also stay in the same part. All models use the same resamples, and the difference between two models is
+computed set by set, so that the difficulty of a set cancels out.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ log = logging.getLogger("pcmcnet")
 # -- Cross-validation --------------------------------------------------------------------------------------------------
 # A cell of a comparison is one model, fitted to one training part and tested on one test part.
 #
-# A fold has three parts: training sets, validation sets for early stopping, and test sets. A model learns everything,
-# including scales and categories, from the first two. It predicts the third with the choices removed.
+# A fold has three parts: training sets, validation sets for early stopping, and test sets. A model is trained on the
+# first two parts, from which it also learns scales and categories. It predicts the third part with the choices removed.
 
 
 class FoldData(NamedTuple):
@@ -76,7 +77,7 @@ class FoldIndices:
 def plan_folds(
     groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
 ) -> list[FoldIndices]:
-    """Divide choice sets, given by their groups (S,), like ``ChoiceData.folds`` or ``ChoiceData.split``."""
+    """Divide choice sets, given the group of each (S,), as ``ChoiceData.folds`` or ``ChoiceData.split`` does."""
     if folds is not None and split is not None:
         raise ConfigError("expected folds or split, got both: give a number of folds, or two shares such as (.8, .2).")
     require_number("valid", valid, low=0, high=1, open_high=True)
@@ -90,7 +91,7 @@ def plan_folds(
 
 
 def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> FoldIndices:
-    """Return the fold with the given test part; a share ``valid`` of the other sets is for validation."""
+    """Return the fold with the given test part; a share ``valid`` of the other sets is used for validation."""
     train = np.setdiff1d(np.arange(len(groups)), test)
     if not valid:
         return FoldIndices(train, None, test)
@@ -127,7 +128,7 @@ def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], see
 
 
 def describe_machine() -> str:
-    """Return the system, the processor and the number of cores, without which times are not comparable."""
+    """Return the operating system, the processor and the number of cores, which are needed to compare times."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
@@ -138,7 +139,7 @@ def describe_machine() -> str:
 #     cells/<model>-<hash>-<fold>.safetensors   one complete cell, written atomically
 #
 # A cell is identified by the model's class and options, so models may be added, removed and renamed between two runs. A
-# folder with another plan raises ArtifactError. A damaged cell counts as missing. Reading executes nothing.
+# folder with another plan raises ArtifactError. A damaged cell counts as missing. Reading a cell executes no code.
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class CellStore:
         return json.loads(json.dumps({"plan": self.plan, "model": model, "fold": fold}))
 
     def _require_same_plan(self, path: Path) -> None:
-        """Raise ArtifactError if the folder has another plan."""
+        """Raise ArtifactError if the folder was created with another plan."""
         try:
             saved = dict(parse_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
@@ -248,20 +249,22 @@ def compare(
     folds
         Number of folds of a cross-validation, at least 2. Default None: 5, unless ``split`` is given.
     seed
-        Seed of the folds, the fits and the resamples. The folds are those of ``data.folds(folds, seed=seed)``.
+        Seed of the folds, the fits and the resamples. The folds are the same as from ``data.folds(folds, seed=seed)``.
         Default 0.
     split
-        Instead of folds, a single split into training and test part, by two shares such as (.8, .2). Default None.
+        Instead of folds, a single split into a training and a test part, given as two shares such as (.8, .2). Default
+        None.
     by
-        Name of an individual or kept column, or one value per choice set. Sets with equal values stay in one part and
-        are resampled together. Default None: the sets of a person stay together, if persons are declared. The name of
-        the choice-set column treats each set by itself.
+        Name of an individual-level or kept column, or an array with one value per choice set. Sets with equal values
+        stay in the same part and are resampled together. Default None: the sets of a person stay together, if persons
+        are declared. With the name of the choice-set column, each set is a separate group.
     valid
-        Share of each training part that is held out for early stopping, for models that use it. Default 0: none.
+        Share of each training part that is held out for early stopping, for models that use it. Default 0: nothing is
+        held out.
     top
         Values of n for which the top-n accuracy is computed. Default (1, 5).
     resamples
-        Number of bootstrap resamples for intervals and p-values; 0 for neither. Default 1,000.
+        Number of bootstrap resamples for intervals and p-values; with 0, neither is computed. Default 1,000.
     device
         Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
@@ -280,8 +283,8 @@ def compare(
     Raises
     ------
     InputError
-        If the models or the table are not valid. A model that fails during the comparison is reported in its row, and
-        the others continue.
+        If the models or the table are not valid. If a model fails during the comparison, its error is reported in its
+        row, and the comparison continues.
     ArtifactError
         If the folder contains other files or another comparison.
 
@@ -395,7 +398,7 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
 
 
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
-    """Return the column or values that keep sets together; None if each set is separate."""
+    """Return the column or values by which sets are grouped; None if each set is a separate group."""
     by = schema.group_column if by is None else by
     is_separate = isinstance(by, str) and by == schema.choice_set and schema.rank is None
     return None if is_separate else by

@@ -1,7 +1,7 @@
 """The result of a comparison: one row per model, with intervals, costs and the paired difference from the best model.
 
-Every value is the mean over all tested choice sets, weighted by the table's weights; the results of each fold are kept
-too. The best model is the one with the lowest NLL among those that give probabilities.
+Every value is the mean over all held-out choice sets, weighted by the weights in the table; the results of each fold
+are kept too. The best model is the one with the lowest NLL among those that give probabilities.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class FoldResult(ToDictMixin):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow(ToDictMixin):
-    """One model of a comparison. A ranking has accuracies only; a failed model has no values."""
+    """Results of one model in a comparison. A ranking has accuracies only; a failed model has no values."""
 
     label: str
     model: str  # registry name
     options: Mapping[str, Any]
     gives: Gives = "probabilities"
-    values: Mapping[str, float] = field(default_factory=dict)  # metric -> mean over all tested sets
+    values: Mapping[str, float] = field(default_factory=dict)  # metric -> mean over all held-out sets
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the values, and of "difference"
     difference: float | None = None  # NLL minus that of the best model on the same sets
     p_value: float | None = None  # two-sided, for a difference of 0
@@ -89,13 +89,13 @@ class Comparison(ToDictMixin, NotebookMixin):
     rows
         One row per model, in the given order.
     n_sets
-        Number of tested choice sets.
+        Number of held-out choice sets.
     best
         Label of the model with the lowest NLL among those that give probabilities; None if no model has a finite NLL.
     top
         Values of n for which the top-n accuracy was computed.
     uniform
-        Score of guessing at random, for each metric.
+        For each metric, its value for guessing at random.
     design
         Settings of the comparison: folds, seed, table, machine, versions; see :meth:`to_dict`.
     level
@@ -119,7 +119,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return [Table(cells=self.cells(), strong=best), *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, label: str) -> ComparisonRow:
-        """Return the row of a label. Raise KeyError if there is none."""
+        """Return the row with this label. Raise KeyError if there is no such row."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -172,7 +172,7 @@ class Comparison(ToDictMixin, NotebookMixin):
 
     @property
     def verdict(self) -> str:
-        """One sentence: the best model, its distance from the second best, and whether that is significant."""
+        """A sentence on the best model, its distance from the second best, and whether that distance is significant."""
         if self.best is None:
             return "No model is best: none gives a positive probability to every choice."
         rivals = [row for row in self.rows if row.difference is not None and row.label != self.best]
@@ -189,7 +189,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return f"{self.best} is best: {by}, {p}."
 
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
-        """Draw a metric of every model with its interval; :meth:`to_frame` has the numbers.
+        """Draw a metric of every model with its interval; :meth:`to_frame` returns the numbers.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return plot_comparison(self, ax, metric=metric)
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table with one row per model: values, interval ends and costs; null if missing."""
+        """Return an Arrow table with one row per model: values, interval ends and costs; missing values are null."""
         columns: dict[str, Any] = {"model": [row.label for row in self.rows]}
         for name in (*self.columns, "brier", DIFFERENCE):
             values = [row.difference if name == DIFFERENCE else row.values.get(name) for row in self.rows]

@@ -1,8 +1,8 @@
-"""Leaderboard: every model with its defaults on many tables, by one protocol.
+"""Leaderboard: all models, with their default options, are compared on many tables by the same protocol.
 
     table -> a sample of its choice sets -> identical folds, by person if known -> compare -> ranks over tables
 
-Nothing is tuned. Each table is a separate comparison (``compare.py``) with its own folder, so that a second call
+No option is tuned. Each table is a separate comparison (``compare.py``) with its own folder, so that a second call
 computes only what is missing, such as a new model or a new table.
 """
 
@@ -49,7 +49,7 @@ class TooSlowError(PcmcNetError):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TooSlowError`` in the block after this many seconds."""
+    """Raise ``TooSlowError`` inside the block after this many seconds."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -113,10 +113,10 @@ def leaderboard(
     seed
         Seed of the folds, the fits and the resamples. Default 0.
     use
-        Keep only the tables of one use: "development", "judged" or "simulated". Default None: all.
+        Keep only the tables for this use: "development", "judged" or "simulated". Default None: all.
     sets
-        Larger tables are sampled to about this many choice sets, and at most eight times as many alternatives. Default
-        5,000.
+        Larger tables are reduced to a sample of about this many choice sets, with at most eight times as many
+        alternatives. Default 5,000.
     seconds
         Time limit per fit, in seconds. A model that takes longer is reported as too slow. Default 600.
     resamples
@@ -139,8 +139,8 @@ def leaderboard(
     Raises
     ------
     InputError
-        If a table or a model does not exist, or an option is not valid (a ``ConfigError``). A model that fails on a
-        table is reported there.
+        If a table or a model does not exist, or an option is not valid (a ``ConfigError``). If a model fails on a
+        table, this is reported in the results of the table.
     ArtifactError
         If the folder contains other files or another leaderboard.
 
@@ -191,7 +191,7 @@ def _compare_on(
     seconds: float,
     options: Mapping[str, Any],
 ) -> TableResult | str:
-    """Compare the models on one table; return the reason if the table cannot be used."""
+    """Compare the models on one table; if the table cannot be used, return the reason instead."""
     try:
         data, whole, floor = table.read(sets)
         models, absent = build_contestants(contestants, data)

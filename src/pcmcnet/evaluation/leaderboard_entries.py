@@ -20,7 +20,7 @@ from pcmcnet.models.logit.logit_model import LogitConfig
 from pcmcnet.models.logit.parameter_bounds import dependent_columns
 
 # -- Contestants -------------------------------------------------------------------------------------------------------
-# The models of a leaderboard: those of the registry with their defaults, and logits that use all columns.
+# The models of a leaderboard: the registered models with their defaults, and logits that use all columns.
 #
 # By default a logit does not use the columns of the individual, but the networks do. For a fair comparison there are
 # two more models: `mnl+individual`, whose utility has
@@ -45,7 +45,7 @@ TABLE_SPECIFIC_MODELS: dict[str, Callable[[ChoiceData], ChoiceModel]] = {
 
 
 def named_contestants(names: Iterable[str]) -> dict[str, Contestant]:
-    """Return models by name: those of the registry and TABLE_SPECIFIC_MODELS."""
+    """Return models by name, from the registry or from TABLE_SPECIFIC_MODELS."""
     contestants: dict[str, Contestant] = {}
     for name in names:
         if name not in MODELS and name not in TABLE_SPECIFIC_MODELS:
@@ -71,7 +71,7 @@ def _with_defaults(kind: type[ChoiceModel]) -> Contestant:
 
 
 def require_contestants(models: Any) -> dict[str, Contestant]:
-    """Return the models for names, or for a mapping from labels to models; None for the default models."""
+    """Return models by label, given names or a mapping from labels to models; None selects the default models."""
     if models is None:
         return named_contestants(sorted({*MODELS, *TABLE_SPECIFIC_MODELS} - {*WITHOUT_DEFAULTS}))
     if isinstance(models, str) or not isinstance(models, Sequence | Mapping) or not models:
@@ -85,7 +85,7 @@ def require_contestants(models: Any) -> dict[str, Contestant]:
 
 
 class Entrants(NamedTuple):
-    """The models that are compared on a table, and the reasons why others are not."""
+    """The models that are compared on a table, and the reasons why other models are not."""
 
     models: dict[str, ChoiceModel]
     absent: dict[str, str]
@@ -112,7 +112,7 @@ def formula_with_individual(data: ChoiceData) -> str:
     individual = [_factor(name, sets) for name, column in sets.individual.items() if isinstance(column, Numeric)]
     terms = [Term((Factor(name), *term.factors)) for name in sets.features for term in individual]
     if not terms:
-        raise InputError("the table has neither labels nor features and numeric columns of the individual to multiply.")
+        raise InputError("the table has neither labels, nor both features and numeric columns of the individual.")
     if len(terms) > MAX_PRODUCTS:
         raise InputError(
             f"expected at most {MAX_PRODUCTS} products of features and columns of the individual, got {len(terms)}."
@@ -121,12 +121,12 @@ def formula_with_individual(data: ChoiceData) -> str:
 
 
 def _factor(name: str, sets: ChoiceData) -> Term:
-    """Return the term of a column of the individual, standardised if it is numeric."""
+    """Return the formula term for a column of the individual, standardised if it is numeric."""
     return Term((Factor(name, "standardise" if isinstance(sets.individual[name], Numeric) else None),))
 
 
 def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
-    """Join the terms, without those that are linear combinations of other terms and features within every set."""
+    """Join the terms, leaving out those that are linear combinations of other terms and features within every set."""
     design = Design.learn(start + " + ".join(map(str, terms)), sets, least=LogitConfig().min_chosen)
     chosen = sets.require_chosen("a leaderboard")
     columns = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen).z
@@ -141,10 +141,10 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
 
 # -- Leaderboard tables ------------------------------------------------------------------------------------------------
 # The tables of a leaderboard: public ones from installed packages, simulated ones with known probabilities, or tables
-# of the caller.
+# given by the caller.
 #
 # The use of a table is "development" if options and defaults were chosen on it, "judged" if they were not, "simulated"
-# if the true probabilities are known, or "given" for a table of the caller. Large tables are sampled by person, or by
+# if the true probabilities are known, or "given" for a table from the caller. Large tables are sampled by person, or by
 # choice set if there are no persons; the sample is always the same.
 
 Use = Literal["development", "judged", "simulated", "given"]
@@ -195,7 +195,7 @@ def simulators() -> dict[str, Simulator]:
 
 
 def public_tables() -> dict[str, LeaderboardTable]:
-    """Return the tables of packages and the simulated tables, by name."""
+    """Return the tables from other packages and the simulated tables, by name."""
     from pcmcnet.datasets import packaged
 
     tables = []
@@ -212,9 +212,9 @@ def public_tables() -> dict[str, LeaderboardTable]:
 
 
 def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
-    """Return the tables for names, or for a mapping from names to choice data; None for all public tables.
+    """Return tables, given names or a mapping from names to choice data; None selects all public tables.
 
-    ``use`` keeps only the tables of one use.
+    If ``use`` is given, only the tables for this use are returned.
     """
     if use is not None and use not in get_args(Use):
         raise ConfigError(f"use must be one of {', '.join(map(repr, get_args(Use)))}, got {use!r}.")
@@ -229,12 +229,12 @@ def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
         raise ConfigError(f"unknown table {unknown[0]!r}." + did_you_mean(str(unknown[0]), available))
     selected = [available[name] for name in names if use in (None, available[name].use)]
     if not selected:
-        raise InputError(f"tables: expected at least one{'' if use is None else f' of use {use!r}'}, got none.")
+        raise InputError(f"tables: expected at least one{'' if use is None else f' for use {use!r}'}, got none.")
     return selected
 
 
 def _table_of_caller(name: Any, data: Any) -> LeaderboardTable:
-    """Return the table for choice data of the caller."""
+    """Return the leaderboard table for choice data given by the caller."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or set(name) & set('/\\:*?"<>|'):
         raise InputError(f"tables: expected names that are valid as folder names, got {name!r}.")
     if not isinstance(data, ChoiceData):
@@ -243,14 +243,14 @@ def _table_of_caller(name: Any, data: Any) -> LeaderboardTable:
 
 
 def sample_table(data: ChoiceData, most: int) -> Sample:
-    """Sample about ``most`` choice sets, with at most eight times as many alternatives; persons stay together."""
+    """Sample about ``most`` choice sets, with at most eight times as many alternatives; persons are kept whole."""
     share = min(most / len(data), ALTERNATIVES_PER_SET * most / data.n_alternatives) if len(data) else 1.0
     part = data.split((share, 1 - share), seed=SEED)[0] if share < 1 else data
     return Sample(part, len(data))
 
 
 def _packaged(name: str, most: int, *, persons: bool = True) -> Sample:
-    """Sample a table of an installed package, with or without its persons."""
+    """Sample a table from an installed package, with or without its person column."""
     from pcmcnet.datasets import packaged
 
     rows, schema = packaged.long_form(name)

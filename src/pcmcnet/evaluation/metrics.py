@@ -68,7 +68,7 @@ def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
 
 
 def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) -> ChosenRank:
-    """Count the alternatives better than the choice and tied with it; log p within ``tie`` are tied."""
+    """Count the alternatives that are better than the choice, and those whose log p is within ``tie`` of it."""
     of_chosen = np.repeat(log_p[offsets[:-1] + chosen], np.diff(offsets))  # (N,)
     better = log_p > of_chosen + tie
     tied = (log_p >= of_chosen - tie) & ~better  # if of_chosen is -inf, all alternatives with -inf are tied
@@ -78,8 +78,8 @@ def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = T
 def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
     """Return the probability that the choice is among the n most probable alternatives if ties are broken at random.
 
-    With a better alternatives and t tied ones, the rank of the choice, counted from 0, is uniform on a, ..., a + t - 1.
-    The result is the expected accuracy over random tie-breaks.
+    If b alternatives are better than the choice and t are tied, the rank of the choice, counted from 0, is uniform on
+    b, ..., b + t - 1. The result is the expected accuracy over random tie-breaks.
 
     Examples
     --------
@@ -94,8 +94,8 @@ def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float =
 def places_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, rng: np.random.Generator, *, tie: float = TIE) -> Ints:
     """Return the rank of each choice, counted from 0, with ties broken at random.
 
-    ``places_of_chosen(...) < n`` marks the choices within the top n. One draw serves every n, so that top 1 implies
-    top 5.
+    ``places_of_chosen(...) < n`` marks the choices within the top n. The same draw is used for every n, so that a
+    choice within the top 1 is also within the top 5.
     """
     better, tied = rank_of_chosen(log_p, offsets, chosen, tie=tie)
     return better + rng.integers(0, tied)
@@ -120,7 +120,7 @@ def uniform_log_p(offsets: Ints) -> Floats:
 
 
 class Metrics(NamedTuple):
-    """Metrics (S,) by name, the same metrics of the uniform model, and the weights of the sets (S,)."""
+    """Metrics (S,) by name, the same metrics for the uniform model, and the weights of the sets (S,)."""
 
     per_set: dict[str, Floats]
     reference: dict[str, Floats]

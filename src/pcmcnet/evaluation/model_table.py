@@ -29,7 +29,7 @@ _STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 
 
 class ModelColumn(NamedTuple):
-    """A column of the table: a model, or one class of it."""
+    """A column of the table: a model, or one of its classes."""
 
     model: str
     part: str  # name of the class; "" for a model without classes
@@ -119,13 +119,13 @@ def table(
         Headings of the columns. Default None: the class names of the models.
     errors
         Standard errors of the logits, for all models or as a list with one entry per model. Each entry is a kind of
-        errors ("classical", "robust" or "clustered"), a result of :func:`bootstrap_errors`, or None for the kind that
-        the model's options set. Default None.
+        errors ("classical", "robust" or "clustered"), a result of :func:`bootstrap_errors`, or None for the kind set in
+        the model's options. Default None.
     stars
         Whether stars mark small p-values. Default True.
     data
         Choice sets on which the log-likelihood of models other than logits, such as networks, is computed. Default
-        None: it is left out.
+        None: their log-likelihood is left out.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def table(
     )
     for argument, values in (("names", heads), ("errors", kinds)):
         if len(values) != len(models):
-            raise InputError(f"{argument}: expected one for each of {len(models)} models, got {len(values)}.")
+            raise InputError(f"{argument}: expected one entry for each of {len(models)} models, got {len(values)}.")
     columns: list[ModelColumn] = []
     for head, model, kind in zip(heads, models, kinds, strict=True):
         columns += _columns(head, model, kind, data)
@@ -194,7 +194,9 @@ def _bootstrap_rows(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRo
     from pcmcnet.evaluation.hypothesis_tests.vuong import normal_p_value
 
     if boot.names != model.estimates_.names or (boot.values != model.estimates_.values).any():
-        raise InputError("errors: a bootstrap result belongs to another model: give one per model, in their order.")
+        raise InputError(
+            "errors: a bootstrap result belongs to another model: give one result per model, in the same order."
+        )
     rows = []
     for row, null in zip(estimate_rows(model.estimates_, "classical"), model.estimates_.null.tolist(), strict=True):
         error, (low, high) = boot.standard_errors[row.name], boot.intervals[row.name]

@@ -42,14 +42,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Failure:
-    """The error that ended the fit or the test of a model."""
+    """The error that ended the fitting or the testing of a model."""
 
     kind: str  # class name of the exception
     message: str
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Describe an exception in one line; the class name is added unless it is an error of pcmcnet."""
+        """Describe an exception on a single line; the class name is added unless it is a PcmcNetError."""
         text = " ".join(str(error).split())
         kind = type(error).__name__
         return cls(kind, text if isinstance(error, PcmcNetError) and text else f"{kind}: {text}".rstrip(": "))
@@ -68,7 +68,7 @@ def build_comparison(
     groups: Ints | None,
     design: Mapping[str, Any],
 ) -> Comparison:
-    """Build the comparison from the cells; the bootstrap resamples ``groups`` (S,), or choice sets if None."""
+    """Build the comparison from the cells; the bootstrap resamples ``groups`` (S,), or choice sets if it is None."""
     # 1. Pool the folds: the values of each model and metric over all test sets with a positive weight.
     tested = np.concatenate(tests)
     counted = data.weights[tested] > 0
@@ -111,7 +111,7 @@ def _pooled(outcomes: Outcomes, counted: NDArray[np.bool_]) -> Pooled:
 
 
 def _best(models: Mapping[str, ChoiceModel], means: Mapping[str, Mapping[str, float]]) -> str | None:
-    """Return the label with the lowest NLL among models that give probabilities; None if none has a finite NLL."""
+    """Return the label with the lowest NLL among models that give probabilities; None if no such NLL is finite."""
     nll = {k: v["nll"] for k, v in means.items() if models[k].gives == "probabilities" and np.isfinite(v["nll"])}
     return min(nll, key=nll.__getitem__) if nll else None
 
@@ -131,7 +131,7 @@ def _resampled(
         values, weights = aggregate_by_group(values, weights, groups)
     means = resampled_means(values, weights, rng=np.random.default_rng(seed), resamples=resamples)  # (R, M)
     ends = dict(zip(keys, map(tuple, percentile_interval(means, weights, level=LEVEL).tolist()), strict=True))
-    if len(weights) < 2:  # one unit says nothing about the variance
+    if len(weights) < 2:  # the variance cannot be estimated from one unit
         return ends, {}
     return ends, dict(zip(keys, p_values(means).tolist(), strict=True))
 
@@ -139,7 +139,7 @@ def _resampled(
 def _facts(
     label: str, means: Mapping[str, float], ends: Keyed, p: Keyed, per_set: Mapping[str, Floats]
 ) -> dict[str, Any]:
-    """Return the fields of a row with the metrics of a model that did not fail."""
+    """Return the metric fields in the row of a model that did not fail."""
     return {
         "values": {name: value for name, value in means.items() if name != DIFFERENCE},
         "intervals": {name: ends[label, name] for name in means if (label, name) in ends},

@@ -1,7 +1,7 @@
 """Predictions of a model, or true probabilities of a table -> checked arrays, one value per alternative (N,).
 
 The attribute ``gives`` of a model describes its predictions: "probabilities" (the default), "scores" that are
-normalised to sum to 1 within a set, or a "ranking" by the method ``predict_scores``.
+normalised to sum to 1 within a set, or a "ranking", given by the method ``predict_scores``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODEL_SUM = 1e-4
 
 
 class Predictor(Protocol):
-    """Anything that can be evaluated: a model of pcmcnet, or any object with the method ``predict_log_proba``."""
+    """Anything that can be evaluated: a pcmcnet model, or any object with the method ``predict_log_proba``."""
 
     def predict_log_proba(self, data: ChoiceData, /) -> NDArray[Any]:
         """Return one log-probability per row of the table, in its order; -inf for unavailable rows."""
@@ -37,7 +37,7 @@ class Predictor(Protocol):
 
 
 def gives_of(model: Any) -> Gives:
-    """Return what a model gives: "probabilities", "scores" or a "ranking"."""
+    """Return the kind of a model's predictions: "probabilities", "scores" or "ranking"."""
     gives: Gives = getattr(model, "gives", "probabilities")
     if gives not in get_args(Gives):
         raise InputError(f"{type(model).__name__}.gives must be one of {get_args(Gives)}, got {gives!r}.")
@@ -51,7 +51,7 @@ def require_predictor(model: Any) -> None:
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:
-    """Return choice data. A table is read by the schema of the model, and a scanned table if it fits into memory."""
+    """Return choice data. A table is read with the model's schema; a scanned table must fit into memory."""
     require_predictor(model)
     name = type(model).__name__
     if isinstance(data, ScannedData):
@@ -85,7 +85,7 @@ def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
 
 
 def predicted_scores(model: Any, data: ChoiceData) -> Floats:
-    """Return the predicted scores per alternative (N,), the largest for the first rank."""
+    """Return the predicted scores per alternative (N,); the alternative with the largest score is ranked first."""
     source = f"{type(model).__name__}.predict_scores"
     if not callable(getattr(model, "predict_scores", None)):
         raise InputError(f"{source}: a model that gives a ranking needs this method.")
@@ -94,7 +94,7 @@ def predicted_scores(model: Any, data: ChoiceData) -> Floats:
 
 
 def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, remedy: str) -> Floats:
-    """Convert one value per table row to one per alternative (N,). Raise InputError for a wrong number or NaN."""
+    """Convert one value per table row to one per alternative (N,). Raise InputError for a wrong length or NaN."""
     rows = _floats(values, source)
     if rows.shape != (data.n_rows,):
         raise InputError(
@@ -109,7 +109,7 @@ def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, reme
 
 
 def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
-    """Convert true probabilities from one per table row to one per alternative (N,). Raise InputError if not valid."""
+    """Convert true probabilities per table row to one per alternative (N,). Raise InputError if they are not valid."""
     values = _floats(truth, "truth")
     if values.shape != (data.n_rows,):
         raise InputError(
@@ -135,7 +135,7 @@ def _floats(values: Any, source: str) -> Floats:
 
 
 def _require_sum(p: Floats, data: ChoiceData, source: str, tolerance: float, remedy: str) -> None:
-    """Raise InputError if the probabilities (N,) of a set do not add up to 1; the message has the first such set."""
+    """Raise InputError if the probabilities (N,) of a set do not add up to 1; the message names the first one."""
     sums = sum_by_set(p, data.offsets)
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= tolerance))
     if wrong.size:
@@ -177,7 +177,7 @@ _WARNINGS = {
 
 
 def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
-    """Return how many sets of a table the model was trained on: "all", "most", "some" or "none known"."""
+    """Return what share of a table's sets the model was trained on: "all", "most", "some" or "none known"."""
     # The model may have been fitted without the columns of contents.
     if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:
         data = data.without_contents()
@@ -191,7 +191,7 @@ def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
 
 
 def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
-    """Return the choice sets that a model was fitted to. Raise InputError if these are others."""
+    """Return ``data`` as choice sets. Raise InputError unless the model was fitted to them."""
     sets = require_data(model, data)
     if training_overlap(model, sets) != "all":
         raise InputError(
@@ -224,7 +224,7 @@ def _has_example(data: ChoiceData, example: Mapping[str, Any]) -> bool:
 
 
 def _equal(column: Column, index: Any, values: list[Any]) -> Any:
-    """Compare the values of a column at an index (..., n) with the JSON values (n,) of an example."""
+    """Compare the values of a column at the positions ``index`` (..., n) with the JSON values (n,) of an example."""
     if isinstance(column, Numeric):
         expected = np.array([np.nan if value is None else value for value in values], np.float32)
         actual = column.values[index]

@@ -1,7 +1,7 @@
-"""Evaluation of a model on a table with choices: a report with metrics, intervals and the score of guessing at random.
+"""Evaluation of a model on a table with choices: metrics, their intervals, and their values for random guesses.
 
-Every value is a weighted mean over choice sets of a metric of ``metrics.py``, with a bootstrap interval of
-``bootstrap.py`` and, for reference, the value of the uniform model. If the table declares persons, persons are
+Every value is the weighted mean of a metric (``metrics.py``) over choice sets, with a bootstrap interval
+(``bootstrap.py``) and, for reference, the value for the uniform model. If the table declares persons, persons are
 resampled, because the choices of a person depend on each other. A ranking has accuracies only, and normalised scores
 are marked as such.
 """
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 # -- Goodness of fit ---------------------------------------------------------------------------------------------------
 # Goodness-of-fit statistics as in the tables of papers: likelihoods, rho-squared, information criteria, sizes.
 #
-# Those of a logit come from its estimates. Those of other models are computed on given choice sets; AIC and BIC are not
-# defined for them, because they are not estimated by maximum likelihood alone.
+# The statistics of a logit are part of its estimates. For other models they are computed on given choice sets, except
+# AIC and BIC, which are not defined because these models are not estimated by maximum likelihood only.
 
 FIT_STATISTICS = {  # name -> number format
     "log-likelihood": ".3f",
@@ -52,7 +52,7 @@ FIT_STATISTICS = {  # name -> number format
 
 
 def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
-    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; None if not defined."""
+    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; None for undefined ones."""
     facts = model.require_fitted().facts
     statistics: dict[str, float | None] = dict.fromkeys(FIT_STATISTICS)
     sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons"), "parameters": model.num_parameters}
@@ -109,11 +109,11 @@ class Report(ToDictMixin, NotebookMixin):
         For each metric ("nll", "top_1", ..., "brier", "kl"), the two ends of its interval; (-inf, inf) if only one set
         has a positive weight; empty without resamples.
     uniform
-        For each metric, the score of guessing at random.
+        For each metric, its value for guessing at random.
     level
         Confidence level of the intervals.
     gives
-        What the model gives: "probabilities", "scores" or a "ranking"; see ``ChoiceModel.gives``.
+        Kind of the model's predictions: "probabilities", "scores" or "ranking"; see ``ChoiceModel.gives``.
     """
 
     n_sets: int
@@ -147,7 +147,7 @@ class Report(ToDictMixin, NotebookMixin):
         return [n for n in self.top if discriminating_metrics([f"top_{n}"], self.uniform)]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the metrics with their intervals and the uniform model; :meth:`to_dict` has the numbers.
+        """Draw the metrics with their intervals, and those of the uniform model; :meth:`to_dict` returns the numbers.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Report(ToDictMixin, NotebookMixin):
         return pseudo_r2(self.nll, self.uniform.get("nll", 0.0))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values; infinite numbers become None (``n_impossible`` tells if ``nll`` was)."""
+        """Return the report as JSON values; infinite numbers become None (``nll`` is infinite if ``n_impossible``)."""
         return {name: value for name, value in super().to_dict().items() if name != "kl" or "kl" in self.values}
 
     def to_markdown(self) -> str:
@@ -219,8 +219,8 @@ def evaluate(
         A fitted model, or any object with ``predict_log_proba(data)``; see :class:`Predictor`. If its attribute
         ``gives`` is "ranking", ``predict_scores(data)`` is used, and only accuracies are computed.
     data
-        Choice sets with choices; or a table (path, data frame, mapping), read by the model's schema. A scanned table is
-        processed shard by shard.
+        Choice sets with choices; or a table (path, data frame, mapping), which is read with the model's schema. A
+        scanned table is processed shard by shard.
     top
         Values of n for which the top-n accuracy is computed. Default (1, 5).
     seed
@@ -233,12 +233,12 @@ def evaluate(
         table declares them, otherwise choice sets.
     ties
         Treatment of tied probabilities in accuracies: "expected" (default) computes the expected accuracy over random
-        tie-breaks; "random" draws them, as in the paper.
+        tie-breaks; "random" breaks ties at random, as in the paper.
 
     Returns
     -------
     Report
-        The metrics with their intervals, and those of guessing at random.
+        The metrics with their intervals, and their values for guessing at random.
 
     Raises
     ------
@@ -288,7 +288,7 @@ def evaluate(
 
 
 def _persons(data: ChoiceData | ScannedData) -> Ints | None:
-    """Return for each set (S,) the first set of its person; None without persons.
+    """Return the index of the first set of the same person for each set (S,); None if there are no persons.
 
     This numbering is the same for tables on disk and in memory.
     """
@@ -301,7 +301,7 @@ def _persons(data: ChoiceData | ScannedData) -> Ints | None:
 def _intervals(
     per_set: Mapping[str, Floats], weights: Floats, persons: Ints | None, *, rng: np.random.Generator, resamples: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the interval of each metric; the bootstrap resamples persons (S,), or choice sets if None."""
+    """Return the interval of each metric; the bootstrap resamples ``persons`` (S,), or choice sets if it is None."""
     values = np.column_stack(list(per_set.values()))  # (S, M)
     if persons is not None:
         values, weights = aggregate_by_group(values, weights, persons)
@@ -328,8 +328,8 @@ def _is_whole(value: Any, least: int) -> bool:
 def discriminating_metrics(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
     """Return the metrics that can differ between models.
 
-    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. That is the case if and only
-    if the top-n accuracy of the uniform model is 1.
+    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. This is so if and only if the
+    top-n accuracy of the uniform model is 1.
     """
     return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]
 

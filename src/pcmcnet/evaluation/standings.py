@@ -1,7 +1,7 @@
 """The result of a leaderboard: a comparison for each table, and the standing of each model over all tables.
 
-Models are ranked by their NLL on each table. Models without an NLL on a table share the last ranks there, so that not
-being applicable costs as much as being the worst.
+Models are ranked by their NLL on each table. Models without an NLL on a table share the last ranks there, so that an
+inapplicable model is ranked like the worst models.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _DIGITS = 9  # decimals to which losses are rounded, so that rounding errors do 
 
 
 def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
-    """Rank the models of each table from 1 to k, the lowest loss first; equal losses share their mean rank.
+    """Rank the models on each table from 1 to k, the lowest loss first; models with equal losses share their mean rank.
 
-    A model without a loss has inf; such models share the last ranks.
+    A model without a loss has the loss inf; such models share the last ranks.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> floa
 
 
 def groups_within_distance(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
-    """Return the largest groups of models whose ascending mean ranks (k,) are within the distance.
+    """Return the largest groups of models whose mean ranks, in ascending order (k,), differ by at most the distance.
 
     A group has at least two models, and is given by the positions of its first and last model. No group contains
     another.
@@ -127,7 +127,7 @@ class TableResult(ToDictMixin):
         return match if match is not None and match.error is None and "nll" in match.values else None
 
     def nll(self, label: str) -> float:
-        """Return the NLL of a model (by its label); inf if it has none."""
+        """Return the NLL of a model (by its label); inf if it has no NLL."""
         row = self.row(label)
         return np.inf if row is None else row.values["nll"]
 
@@ -217,7 +217,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
     tables
         Result of each table.
     skipped
-        Table -> reason why it was skipped.
+        For each skipped table, the reason why it was skipped.
     design
         Settings of the leaderboard: folds, seed, sizes, limits, machine, versions.
     """
@@ -236,19 +236,19 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return [*tables, *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, name: str) -> TableResult:
-        """Return the result of a table by its name. Raise KeyError if there is none."""
+        """Return the result for the table with this name. Raise KeyError if there is no such table."""
         for table in self.tables:
             if table.name == name:
                 return table
         raise KeyError(name)
 
     def ranked(self, use: Use | None = None) -> tuple[TableResult, ...]:
-        """Return the results of the tables that count in ranks.
+        """Return the results of the tables that count towards the ranks.
 
         Parameters
         ----------
         use
-            Keep only the tables of one use. Default None: all.
+            Keep only the tables for this use. Default None: all.
         """
         return tuple(table for table in self.tables if table.ranked and use in (None, table.use))
 
@@ -258,7 +258,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Parameters
         ----------
         use
-            Keep only the tables of one use. Default None: all.
+            Keep only the tables for this use. Default None: all.
         """
         losses = [[table.nll(label) for label in self.models] for table in self.ranked(use)]
         return ranks(np.array(losses, dtype=np.float64).reshape(-1, len(self.models)))
@@ -269,7 +269,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Parameters
         ----------
         use
-            Keep only the tables of one use. Default None: all.
+            Keep only the tables for this use. Default None: all.
         """
         tables, table_ranks = self.ranked(use), self.ranks(use)
         if not tables:
@@ -305,7 +305,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Parameters
         ----------
         use
-            Keep only the tables of one use. Default None: all.
+            Keep only the tables for this use. Default None: all.
         """
         return critical_distance(len(self.models), len(self.ranked(use)))
 
@@ -469,6 +469,6 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that are not None; None if there are none."""
+    """Return the median of the values that are not None; None if there are no such values."""
     numbers = [value for value in values if value is not None]
     return float(np.median(numbers)) if numbers else None

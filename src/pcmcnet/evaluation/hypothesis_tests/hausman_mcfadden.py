@@ -1,18 +1,19 @@
 """Hausman and McFadden's test of the independence of irrelevant alternatives, IIA (Econometrica, 1984).
 
 Under IIA, a multinomial logit has the same coefficients if some alternatives, and the choice sets in which they were
-chosen, are left out. With b_r, V_r the estimates and their covariance from the restricted sets, and b_f, V_f those from
-the full sets,
+chosen, are left out. With b_r, V_r the estimates and their covariance from the restricted sets, and b_f, V_f the
+estimates and their covariance from the full sets,
 
     (b_r - b_f)' (V_r - V_f)^-1 (b_r - b_f)  ~  chi-squared.
 
-In finite samples the difference of the covariances may not be positive definite; directions without a positive variance
-are then left out of the inverse and of the degrees of freedom. With robust or clustered errors, V_r - V_f is not the
-covariance of b_r - b_f. That covariance is then computed from the scores of both fits, A_r^-1 g_r - A_f^-1 g_f, and is
-never negative.
+In finite samples the difference between the covariances may not be positive definite. In that case, directions without
+a positive variance are left out of the inverse and of the degrees of freedom. With robust or clustered errors, V_r -
+V_f is not the covariance of b_r - b_f. In that case, the covariance of b_r - b_f is computed from the scores of both
+fits, A_r^-1 g_r - A_f^-1 g_f, and is never negative.
 
-In the restricted sets, a column of the utility may be a linear combination of others in every set, such as a constant
-if the reference alternative is left out. A matrix T then maps b_f to the remaining columns: T b_f, T V_f T'.
+After the restriction, a column of the design matrix may become a linear combination of the others within every set, for
+example an alternative-specific constant when the reference alternative is left out. In that case, a matrix T maps b_f
+to the coefficients of the remaining columns, T b_f, with covariance T V_f T'.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def hausman_mcfadden(
         Label, or labels, of the alternatives to leave out.
     errors
         Kind of standard errors: "classical" for the test as published; "robust" or "clustered" if choices depend on
-        each other or the logit is an approximation. Default None: the kind that the model's options set.
+        each other or the logit is an approximation. Default None: the kind set in the model's options.
     significance
         Significance level: the probability of rejecting IIA if it holds. Default 0.05.
 
@@ -86,7 +87,7 @@ def hausman_mcfadden(
     T, columns = _restriction_matrix(problem)
     names = [model.design_.names[k] for k in columns]
     restricted = LogitFit.maximum(replace(problem, z=problem.z[:, columns]), sets.weights[remaining], remaining)
-    # 2. Compute the difference of the coefficients and its covariance.
+    # 2. Compute the difference between the coefficients and its covariance.
     kind = errors or model.default_errors
     d = restricted.b - T @ full.b
     if kind == "classical":
@@ -160,7 +161,7 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
     constrained = (*model.estimates_.fixed, *model.estimates_.at_bound)
     if constrained:
         raise InputError(
-            f"the test needs estimates of all coefficients, and {listed(constrained)} is fixed or at a bound."
+            f"the test needs estimates of all coefficients, but these are fixed or at a bound: {listed(constrained)}."
         )
     if model.estimates_.unbounded:
         raise InputError(f"{listed(model.estimates_.unbounded)} has no finite estimate: leave it out first.")
@@ -176,7 +177,7 @@ def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) ->
     sizes = sum_by_set((~removed).astype(np.float64), data.offsets).astype(np.int64)
     remains = ~removed[picked] & (sizes > 1)
     if not remains.any():
-        raise InputError(f"without {listed(list(without))}, no choice set has its choice and another alternative left.")
+        raise InputError(f"without {listed(list(without))}, no choice set keeps its choice and another alternative.")
     # 2. Renumber the rows and the chosen alternatives.
     rows = ~removed & spread(remains, data.offsets)
     removed_before: Ints = np.cumsum(removed) - removed
@@ -187,7 +188,7 @@ def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) ->
 
 
 def _left_out(data: ChoiceData, without: Sequence[str]) -> Bools:
-    """Return which alternatives (N,) have one of the labels to leave out."""
+    """Return a mask (N,) of the alternatives with one of the labels to leave out."""
     if data.labels is None:
         raise InputError("leaving alternatives out needs labels: read the table with alternative=<column>.")
     labels = list(data.labels.categories)
@@ -232,7 +233,7 @@ def _covariance_of_difference(restricted: LogitFit, full: LogitFit, T: Floats, c
 
 
 def _quadratic_form(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
-    """Return d' C^- d, with a generalised inverse over the directions of positive variance, and their number."""
+    """Return d' C^- d and the number of directions with positive variance, over which C^- is a generalised inverse."""
     scale = 1 / np.sqrt(np.diag(scale_of))
     values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
     is_positive = values > _MIN_RELATIVE_VARIANCE * max(float(values.max()), 0.0)

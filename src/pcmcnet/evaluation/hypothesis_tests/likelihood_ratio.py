@@ -5,8 +5,9 @@ With L the maxima of the two log-likelihoods on the same choice sets and k the n
     2 (L_large - L_small)  ~  chi-squared with k_large - k_small degrees of freedom
 
 if the restrictions hold and are in the interior of the parameter space. A restriction on the boundary, such as a
-variance of 0, or a log-sum of 1 if larger ones are excluded, makes the p-value too large (Self & Liang, 1987). With
-fewer latent classes some parameters are not identified, and the distribution of the statistic is unknown.
+variance of 0, or a log-sum parameter of 1 if larger values are excluded, makes the p-value too large (Self & Liang,
+1987). If the restricted model has fewer latent classes, some parameters are not identified, and the distribution of the
+statistic is unknown.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from pcmcnet.models.mixed_mnl import MixedMNL
 #     latent classes   log sum_c pi_c prod_t P_c(i_t | S_t)
 #     mixed logit      log 1/R sum_r prod_t P(i_t | S_t, b_r)
 #
-# is the function that was maximised. The sum of the log-probabilities of single sets ignores a person's other choices.
+# is the function that was maximised. The sum of the log-probabilities of single sets would ignore that these choices
+# depend on each other.
 
 
 def is_panel_model(model: ChoiceModel) -> bool:
-    """Return True if the likelihood of a fitted model joins the choices of a person."""
+    """Return True if the likelihood of a fitted model treats all choices of a person jointly."""
     by_person = isinstance(model, LatentClassMNL | MixedMNL) and model.config.by != "set"
     return by_person and model.schema.person is not None
 
@@ -56,7 +58,7 @@ def person_log_likelihoods(model: ChoiceModel, data: ChoiceData) -> Floats | Non
 
 
 def _latent_class(model: LatentClassMNL, data: ChoiceData) -> Floats:
-    """Return the log-likelihood of each person by a latent class logit."""
+    """Return the log-likelihood of each person under a latent class logit."""
     persons = Persons.of(data, "person")
     picked = data.offsets[:-1] + data.require_chosen("a likelihood")
     joint = model._log_membership(data)[persons.first]
@@ -66,7 +68,7 @@ def _latent_class(model: LatentClassMNL, data: ChoiceData) -> Floats:
 
 
 def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
-    """Return the simulated log-likelihood of each person by a mixed logit."""
+    """Return the simulated log-likelihood of each person under a mixed logit."""
     assert isinstance(model, MixedMNL)
     persons, mixing = Persons.of(data, "person"), model.mixing_
     columns = model._columns(data)
@@ -86,16 +88,17 @@ _LOG_SUM, _DEVIATION, _ALLOCATION = "logsum", "sd[", "alpha["  # prefixes of the
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
-    """Test a restricted logit against a larger one that contains it, by the likelihood ratio.
+    """Test a restricted logit against a larger one that contains it, with a likelihood-ratio test.
 
     Parameters
     ----------
     small
         The restricted logit.
     large
-        The larger logit, fitted to the same choice sets. It has every coefficient of ``small`` and estimates more; the
-        test is whether the coefficients that ``small`` lacks or has fixed matter. If the names of the coefficients do
-        not show that ``large`` contains ``small``, this is assumed, and a note says so.
+        The larger logit, fitted to the same choice sets. It must have every coefficient of ``small`` and estimate
+        additional ones; the test is whether these additional coefficients, which ``small`` lacks or has fixed, improve
+        the fit. If the names of the coefficients do not show that ``large`` contains ``small``, nesting is assumed, and
+        a note states this.
     significance
         Significance level: the probability of rejecting the smaller model if its restrictions hold. Default 0.05.
 
@@ -164,12 +167,12 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
 
 
 def restricted_coefficients(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
-    """Return the names of the coefficients that the larger model estimates and the smaller one does not."""
+    """Return the names of the coefficients that the larger model estimates but the smaller one does not."""
     return tuple(name for name in _free(large) if name not in _free(small))
 
 
 def has_coefficients_of(large: Any, small: Any) -> bool:
-    """Return True if one logit has, by name, all coefficients of another of its class, or of an MNL, and more."""
+    """Return True if ``large`` has, by name, all coefficients of ``small``, an MNL or of the same class, and others."""
     if not (isinstance(small, LogitModel) and isinstance(large, LogitModel) and type(small) in (MNL, type(large))):
         return False
     if small.calibrated_constants or large.calibrated_constants or small.num_parameters >= large.num_parameters:
@@ -186,11 +189,11 @@ def _describe(model: LogitModel) -> str:
 
 
 def _require_maximum(model: Any) -> None:
-    """Raise InputError unless the model is a logit at its maximum of the likelihood."""
+    """Raise InputError unless the model is a logit at the maximum of its likelihood."""
     if not isinstance(model, LogitModel):
         raise InputError(
             f"the likelihood-ratio test supports logits only, because {type(model).__name__} is not estimated by "
-            f"maximum likelihood alone: use pcmcnet.vuong, which compares any two models."
+            f"maximum likelihood only: use pcmcnet.vuong, which compares any two models."
         )
     require_estimated(model, "a likelihood-ratio test")
 
@@ -215,7 +218,9 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
     fixed = {name: large.coefficients[name] for name in large.estimates_.fixed}
     for name, value in fixed.items():
         if name in _free(small):
-            raise InputError(f"the models are not nested: the larger one has {name!r} fixed, the smaller estimates it.")
+            raise InputError(
+                f"the models are not nested: {name!r} is fixed in the larger one but estimated in the smaller."
+            )
         if small.coefficients.get(name, 0.0) != value:
             raise InputError(
                 f"the models are not nested: {name!r} is {value:g} in the larger one and "

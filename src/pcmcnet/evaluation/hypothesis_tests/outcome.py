@@ -1,4 +1,4 @@
-"""The outcome of a hypothesis test: the statistic, its p-value, and one sentence with the decision."""
+"""The outcome of a hypothesis test: the statistic, its p-value, and a sentence that states the decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pcmcnet.reports.formats import ToDictMixin
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(ToDictMixin):
-    """The outcome of a hypothesis test; prints as a sentence with the decision, followed by notes.
+    """The outcome of a hypothesis test; prints as a sentence that states the decision, followed by notes.
 
     Attributes
     ----------

@@ -1,16 +1,18 @@
 """Vuong's test of two models that are not nested (Vuong, 1989), including networks.
 
-With m_u = log p_a - log p_b of the choices of unit u, a choice set or, if persons are declared, all sets of a person,
+Let m_u = log p_a - log p_b for the choices of unit u, which is a choice set or, if persons are declared, all sets of a
+person. Then
 
     z = sum_u m_u / (sqrt(n) sd(m))  ~  N(0, 1)        if both models are equally close to the truth.
 
-If one model contains the other and the smaller one is true, n sd(m)^2 does not grow with n and z is not normal. A note
-points out such models, by the names of their coefficients. If sqrt(n) sd(m) is close to 0, the test raises InputError,
-because a correction would be divided by almost 0.
+If one model contains the other and the smaller one is true, n sd(m)^2 does not grow with n and z is not normal. Such
+models are recognised by the names of their coefficients, and a note points this out. If sqrt(n) sd(m) is close to 0,
+the test raises InputError, because a correction would be divided by almost 0.
 
 A correction for the numbers of parameters k subtracts k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic") from the sum.
-The weights of the sets multiply their m. If the likelihood of a model joins the choices of a person, log p is the joint
-one. Out of sample no correction is needed, and the test compares predictions (Diebold & Mariano, 1995).
+Each log p is multiplied by the weight of its set. If the likelihood of a model treats all choices of a person jointly,
+log p is their joint log-probability. Out of sample no correction is needed, and the test compares predictions (Diebold
+& Mariano, 1995).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def vuong(
     b
         Another fitted model that gives probabilities.
     data
-        Choice sets with choices, on which both models are compared. If persons are declared, they are the units.
+        Choice sets with choices, on which both models are compared. If persons are declared, the units of the test are
+        persons, otherwise choice sets.
     correction
         Correction for the difference in the numbers of parameters: "none" (default), "aic" or "bic".
     significance
@@ -127,7 +130,7 @@ def _names(a: ChoiceModel, b: ChoiceModel) -> tuple[str, str]:
 
 
 def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correction) -> list[str]:
-    """Return notes on nested models and on models tested in sample."""
+    """Return notes on nested models and on models that are tested in sample."""
     in_sample = [
         isinstance(model, ChoiceModel) and training_overlap(model, sets) in ("all", "most") for model in (a, b)
     ]
