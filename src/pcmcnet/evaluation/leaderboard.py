@@ -39,8 +39,8 @@ from pcmcnet.storage import as_path, sole_writer
 # -- Time limit --------------------------------------------------------------------------------------------------------
 # A fit that takes too long ends with an error, so that one slow model does not delay the others.
 #
-# SIGALRM interrupts the fit between two bytecodes of Python. Signals arrive in the main thread only: in other threads,
-# and on systems without SIGALRM, there is no limit.
+# SIGALRM interrupts the fit between two Python bytecodes. Python handles signals in the main thread only, so in other
+# threads, and on systems without SIGALRM, there is no limit.
 
 
 class TooSlowError(PcmcNetError):
@@ -106,8 +106,8 @@ def leaderboard(
         Names of public or simulated tables, or a mapping from names to choice data. Default None: all public and
         simulated tables. A table whose package is not installed is skipped and listed in ``skipped``.
     models
-        Registry names, "mnl+individual" or "lc-mnl+individual"; or a mapping from labels to models, or to functions
-        that build a model for a table. Default None: all models that have defaults for all options.
+        Names in the registry of models, or "mnl+individual" or "lc-mnl+individual"; or a mapping from labels to models,
+        or to functions that build a model for a table. Default None: all models that have defaults for all options.
     folds
         Number of folds of the cross-validation of each table, at least 2. Default 5.
     seed

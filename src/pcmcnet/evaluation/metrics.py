@@ -78,13 +78,13 @@ def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = T
 def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
     """Return the probability that the choice is among the n most probable alternatives if ties are broken at random.
 
-    If b alternatives are better than the choice and t are tied, the rank of the choice, counted from 0, is uniform on
-    b, ..., b + t - 1. The result is the expected accuracy over random tie-breaks.
+    If b alternatives are better than the choice and t are tied, including the choice itself, the rank of the choice,
+    counted from 0, is uniform on b, ..., b + t - 1. The result is the expected accuracy over random tie-breaks.
 
     Examples
     --------
     >>> log_p = np.log([0.4, 0.2, 0.2, 0.2])
-    >>> [top_hits(log_p, np.array([0, 4]), np.array([1]), n).item() for n in (1, 2, 4)]  # a = 1, t = 3
+    >>> [top_hits(log_p, np.array([0, 4]), np.array([1]), n).item() for n in (1, 2, 4)]  # b = 1, t = 3
     [0.0, 0.333..., 1.0]
     """
     better, tied = rank_of_chosen(log_p, offsets, chosen, tie=tie)

@@ -343,7 +343,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
     @property
     def verdict(self) -> str:
-        """One sentence: the model with the best mean rank, and the models that do not differ significantly from it."""
+        """A sentence on the model with the best mean rank and on those that do not differ significantly from it."""
         standings, n = self.standings(), len(self.ranked())
         if not n:
             return "No model is ranked: there are no results."

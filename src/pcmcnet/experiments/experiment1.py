@@ -48,7 +48,7 @@ AS_PUBLISHED = ", the paper's settings"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model of the table, with its row in the paper."""
+    """A model of table 1, with its row in the paper's table."""
 
     label: str
     row: report.Divergence
@@ -92,7 +92,7 @@ def simple_models() -> list[Contestant]:
     rows = report.published_table1()
     bins = {"attr1": 8, "attr2": 8}
     chain: dict[str, Any] = {"bins": bins, "identified": ("a", "b"), "restarts": 1, "ridge": 0.1, "speeds": 1.0}
-    return [  # one start of PCMC: others end at the same objective
+    return [  # one start for PCMC, because other starts reach the same objective
         Contestant("MNL", rows["MNL"], lambda: MNL(formula="attr1 + attr2 | 0"), drawn=False),
         Contestant("PCMC", rows["PCMC"], lambda: PCMC(**chain), drawn=False),
     ]
@@ -101,9 +101,10 @@ def simple_models() -> list[Contestant]:
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
     """Return PCMC-Nets with 16 units per layer and this library's defaults, except for learning rate and weight decay.
 
-    Inputs and weights are those of the paper: features only, without labels and without a logit inside. One layer of 16
-    units learns too slowly at the default learning rate of 0.005; two and three layers also work with a higher rate. A
-    few hundred weights for 20,000 choice sets need almost no weight decay, so it is not searched in each fit.
+    Inputs and weights are the same as in the paper: only features, without labels and without an inner logit. A network
+    with one layer of 16 units learns too slowly at the default learning rate of 0.005; networks with two and three
+    layers also work with a higher rate. A few hundred weights for 20,000 choice sets need almost no weight decay, so
+    the fits do not search for the best value.
     """
     options: dict[str, Any] = {"lr": 0.02, "labels": False, "utility": "none", "weight_decay": 0.01}
     options |= {} if epochs is None else {"epochs": epochs}
@@ -122,7 +123,7 @@ def _network(depth: int, make: Callable[[tuple[int, ...]], ChoiceModel], suffix:
 
 
 def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
-    """Return the training sets, from a table or simulated."""
+    """Return the training sets, which are read from a table or simulated."""
     return _with_names_abc(ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES))
 
 
@@ -163,7 +164,7 @@ TITLE = "Table 1 of the paper and this run: KL divergence from the true model, o
 
 @dataclass(frozen=True)
 class Table1Row:
-    """The fits of a model from several seeds, and their evaluations on the test sets."""
+    """The fits of a model with several seeds, and their evaluations on the test sets."""
 
     contestant: Contestant
     models: tuple[ChoiceModel, ...]
@@ -195,23 +196,23 @@ def measure_models(
     seed: int = 0,
     device: str = "auto",
 ) -> list[Table1Row]:
-    """Fit every model from each seed, and evaluate the fits on test sets.
+    """Fit every model with each seed, and evaluate the fits on test sets.
 
     Parameters
     ----------
     contestants
-        Models to fit; those that do not depend on the seed are fitted once.
+        Models to fit; models that do not depend on the seed are fitted once.
     train, fresh
         Training sets and test sets.
     seeds, seed
-        Number of seeds (default 3), and the first one (default 0).
+        Number of seeds (default 3), and the first seed (default 0).
     device
         Device of the fits (default "auto").
 
     Raises
     ------
     TrainingError
-        If a model has another number of parameters than in the paper.
+        If a model does not have the same number of parameters as in the paper.
     """
     return [_measure(c, train, fresh, range(seed, seed + (seeds if c.drawn else 1)), device) for c in contestants]
 
@@ -315,7 +316,7 @@ def run_table1(
     paper_settings
         Whether to also fit PCMC-Net with the paper's settings, which takes more than an hour per fit (default False).
     epochs
-        Number of epochs of the networks; None (default) for their defaults.
+        Number of epochs of the networks; None (default) for the defaults of each network.
     device
         Device of the fits (default "auto").
     command
@@ -355,8 +356,8 @@ def run_table1(
 #     P(a) / (P(a) + P(b))   in the set {a, b, c}, for c in every cell of [1, 9]^2
 #
 # The true model has an attraction effect (a is preferred more around c_A), a similarity effect (less around c_S) and a
-# compromise effect (more around c_C). The preference of a logit is constant, that of PCMC is constant within bins, and
-# that of PCMC-Net is smooth.
+# compromise effect (more around c_C). The preference is constant for a logit, constant within bins for PCMC, and smooth
+# for PCMC-Net.
 
 
 TRUTH, NET = "Ground truth", "PCMC-Net 3x16"

@@ -27,10 +27,10 @@ from pcmcnet.reports.tables import Cells
 from pcmcnet.storage import require_folder
 
 # -- Itineraries -------------------------------------------------------------------------------------------------------
-# Choice sets come from the paper's files, from the table of the package larch, or from a simulation.
+# Choice sets are read from the paper's files or from the table in the package larch, or are simulated.
 #
-# All three have the columns of the paper's table 4. The airline is that of the first flight, the first word in
-# `airlines`. The paper's files and the simulation have a training, a development and a test part.
+# All three sources have the columns of the paper's table 4. The airline is the one of the first flight, which is the
+# first word in `airlines`. The paper's files and the simulation have a training, a development and a test part.
 
 
 FILES = {part: f"data_{part}_50alternatives-EUR-TopOD_filter.csv" for part in ("train", "dev", "test")}
@@ -57,7 +57,7 @@ class SimulatedParts:
 
 
 def with_airline(table: pa.Table) -> pa.Table:
-    """Return the table with a column for the airline of the first flight, the first word of ``airlines``.
+    """Return the table with a column for the airline of the first flight, which is the first word of ``airlines``.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def with_airline(table: pa.Table) -> pa.Table:
 
 
 def read_folder(folder: str | Path) -> FoldData:
-    """Return the training, development and test part from the paper's three files."""
+    """Return the training, development and test parts from the paper's three files."""
     path = Path(folder)
     if not path.is_dir():
         raise InputError(f"expected a folder with {', '.join(FILES.values())}, got {path}.")
@@ -101,7 +101,7 @@ def _read(path: Path) -> ChoiceData:
 def larch_table() -> ChoiceData:
     """Return the 615 bookings that come with the package larch.
 
-    Origin and destination stay separate columns: 615 bookings are too few for 91 pairs of them.
+    Origin and destination stay separate columns, because 615 bookings are too few for 91 origin-destination pairs.
     """
     table = with_airline(packaged.load("itinerary"))
     roles = packaged.TABLES["itinerary"].roles
@@ -173,18 +173,19 @@ class Table3Row:
 
 
 def table3_models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[str, ChoiceModel]:
-    """Return the eight models of the table by their names in the paper, in its order.
+    """Return the eight models of table 3 by their names in the paper, in the paper's order.
 
     Parameters
     ----------
     paper_settings
         Whether PCMC-Net has the published settings: 2 x 512 units, dropout 0.5, batches of 16, a constant learning rate
-        of 0.001, early stopping, and a refit on both parts for as many epochs. The default is False.
+        of 0.001, early stopping, and a refit to the training and development parts together for the same number of
+        epochs. The default is False.
     epochs
-        Maximum number of epochs of PCMC-Net; None (default) for its default.
+        Maximum number of epochs of PCMC-Net; None (default) for the default of PCMC-Net.
     """
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    # The published 66 epochs are where early stopping ended in the paper.
+    # The published number of 66 epochs is the result of early stopping in the paper.
     as_published = {**report.published_table2(), "epochs": 100, "refit": True, **options}
     network = PCMCNet.paper(**as_published) if paper_settings else PCMCNet(**options)
     models: list[ChoiceModel] = [
@@ -220,7 +221,7 @@ def evaluate_on_test_part(
 def cross_validate(
     contestants: Mapping[str, ChoiceModel], data: ChoiceData, folder: Path, *, folds: int, seed: int, **options: Any
 ) -> list[Table3Row]:
-    """Cross-validate all models, with options of ``compare``; every choice set is held out once."""
+    """Cross-validate all models, passing the options on to ``compare``; every choice set is held out once."""
     rows = []
     for row in compare(contestants, data, folds, seed, top=TOP, folder=folder, **options).rows:
         intervals = {name: ends for name, ends in row.intervals.items() if name in row.values}
@@ -230,7 +231,7 @@ def cross_validate(
 
 
 def table3_cells(rows: list[Table3Row]) -> Cells:
-    """Return the published and the measured values, with 95 % intervals."""
+    """Return the published values, and the measured values with 95 % intervals."""
     heads = [f"{name}, {source}" for name in ("TOP 1", "TOP 5", "NLL") for source in ("paper", "here")]
     cells = [["method", *heads, "parameters", "fit s"]]
     for row in rows:
@@ -280,7 +281,8 @@ def run_table3(
     sets
         Number of simulated choice sets; None (default) for the number in the paper.
     folds
-        Number of folds for larch's table, which is used without ``data`` and ``simulated``; None (default) for 5.
+        Number of folds for larch's table, which is used if neither ``data`` nor ``simulated`` is given; None (default)
+        for 5.
     seed
         Seed of simulation, splits, fits and resampling (default 0).
     paper_settings, epochs
@@ -339,7 +341,7 @@ def run_table3(
 
 
 def _sizes(parts: FoldData) -> str:
-    """Return the numbers of choice sets of the parts as text."""
+    """Return the number of choice sets in each part as text."""
     train, valid, test = len(parts.train), len(parts.valid or ()), len(parts.test)
     return f"{train:,} training sets, {valid:,} development sets, {test:,} test sets"
 

@@ -102,8 +102,8 @@ def _tables() -> dict[str, Any]:
 # -- Saved fits --------------------------------------------------------------------------------------------------------
 # Models are fitted to a training part and a development part, and saved, so that an interrupted experiment can resume.
 #
-#     folder/<model>-<hash>/     a saved model; the hash is of all that the fit depends on: options, both parts, seed.
-#                                During the fit, the folder contains the checkpoint of a network
+# folder/<model>-<hash>/     a saved model; the hash covers all inputs of the fit: options, both parts, seed. During the
+# fit, the folder contains the checkpoint of a network
 #
 # These functions do not see the test part, so it cannot influence a fit.
 
@@ -117,10 +117,10 @@ def fit_all(
     seed: int = 0,
     device: str = "auto",
 ) -> dict[str, ChoiceModel | Failure]:
-    """Fit and save every model; load those that were fitted before to the same data with the same options.
+    """Fit and save every model; load models that have already been fitted to the same data with the same options.
 
-    A model without early stopping, or one that holds out sets of the training part itself, is fitted to both parts. If
-    a model fails, the result has its error, and the other models are fitted.
+    A model that does not use the development part for early stopping is fitted to the training and development parts
+    together. If a model fails, the result contains its error, and the other models are still fitted.
     """
     fitted: dict[str, ChoiceModel | Failure] = {}
     for label, model in contestants.items():
@@ -152,7 +152,7 @@ def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, path: Path, *, 
 
 
 def _folder_name(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, seed: int) -> str:
-    """Return a folder name with a hash of all that the fit depends on."""
+    """Return a folder name with a hash of everything that the fit depends on."""
     identity = [model_identity(model), train.fingerprint(), dev.fingerprint(), seed]
     return f"{model.name}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}"
 

@@ -1,7 +1,7 @@
 """Random numbers from seeded generators that no other code in the process draws from.
 
 Inside :func:`drawing_from`, the modules of this package draw from the given generators; elsewhere they draw from the
-global generator of torch. Modules without a generator argument (those of torch and of a user) run inside
+global generator of torch. Modules without a generator argument (modules of torch or of a user) run inside
 :func:`redirect_draws`, which passes the generator to each operator that draws.
 """
 
@@ -46,7 +46,7 @@ _draws: ContextVar[SeededGenerators | None] = ContextVar("draws", default=None)
 
 
 def generator_on(device: torch.device) -> torch.Generator | None:
-    """Return the generator to draw from on a device; None stands for the global one."""
+    """Return the generator to draw from on a device; None means torch's global generator."""
     draws = _draws.get()
     return None if draws is None else draws.on(device)
 
@@ -85,7 +85,7 @@ class _RedirectedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: otherwise torch loads its compiler, which takes longer than fitting a small table."""
+        """Return False; otherwise torch would load its compiler, which takes longer than fitting a small table."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

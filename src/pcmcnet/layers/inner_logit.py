@@ -5,16 +5,16 @@
 
 Added to the log-rates, u_j makes the rate of entering j proportional to exp(u_j), from every other alternative. If the
 rates contain nothing else, the stationary distribution is exp(u_j) / sum_k exp(u_k): the multinomial logit. A strongly
-regularised network therefore shrinks to a logit and not to the uniform distribution. u_j depends only on j and on the
-individual, so relabelling, uniform expansion and contractibility hold as they do without it.
+regularised network therefore shrinks towards a logit and not towards the uniform distribution. u_j depends only on j
+and on the individual, so relabelling, uniform expansion and contractibility hold as in a chain without this logit.
 
 The plain part is an ordinary logit and is learnt quickly: its weights have a standard normal prior (numeric columns are
 standardised) instead of weight decay. V holds the tastes of the individual, v the coefficients of the representation.
 Shapes: numeric (..., F), categorical (..., C), contents of each column (u, ...) and (...), I (B, D0), S (B, J, D)
 -> u (B, J).
 
-The coefficient of the k-th numeric column is b_k + v_k + V_k I. If it must have a sign, b_k and v_k are constrained to
-this sign, and the sum is clipped at 0 for individuals whose taste would reverse it.
+The coefficient of the k-th numeric column is b_k + v_k + V_k I. If this coefficient must have a given sign, b_k and v_k
+are constrained to that sign, and the sum is set to 0 for individuals whose taste would reverse the sign.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.contents import network_kind
 
 # -- monotone weights --------------------------------------------------------------------------------------------------
-# Linear layers with sign constraints on their weights: the network is monotone in some of its inputs, everywhere.
+# Linear layers with sign constraints on their weights: the network is monotone everywhere with respect to some of its
+# inputs.
 #
 # Every input and every unit has a sign. The output has sign +1. The weight from l to k is
 #
@@ -44,15 +45,15 @@ from pcmcnet.data.kinds.contents import network_kind
 # unit of sign +1 never falls, a unit of sign -1 never rises, and a unit of sign 0 does not change. Inputs of sign 0
 # may enter every unit, so they interact freely with all others.
 #
-# The weights themselves are feasible: at the start, and after each step of the optimiser by `SignedLinear.project_`.
-# Code that reads weights therefore needs no knowledge of signs.
+# The weights themselves satisfy the constraints, at the start and, by `SignedLinear.project_`, after each step of the
+# optimiser. Code that reads weights therefore needs no knowledge of signs.
 
 RISING_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # silu and gelu decrease somewhere below 0
 MAX_UTILITY = 1e30  # utilities that overflow are clipped to this
 
 
 def unit_signs(width: int) -> Tensor:
-    """Return signs of hidden units (width,): a quarter +1, a quarter -1, the rest 0."""
+    """Return the signs of hidden units (width,): a quarter are +1, a quarter -1, and the rest 0."""
     return torch.tensor([1.0, -1.0, 0.0, 0.0]).repeat(-(-width // 4))[:width]
 
 
@@ -62,7 +63,7 @@ def sign_bounds(signs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class SignedLinear(nn.Linear):
-    """A linear layer from inputs with signs (in,) to units with signs (out,), constrained as described above."""
+    """A linear layer from inputs with signs (in,) to units with signs (out,), with the constraints described above."""
 
     low: Tensor
     high: Tensor
@@ -89,16 +90,17 @@ class SignedLinear(nn.Linear):
 
 # -- the utility -------------------------------------------------------------------------------------------------------
 class LinearUtility(nn.Module):
-    """Utility of each alternative for the individual; 0 at the start.
+    """Utility of each alternative for the individual; all utilities are 0 at the start of training.
 
     Parameters
     ----------
     side
-        The encoded columns of the alternatives. Contents without a linear term, such as pictures, add nothing.
+        The encoded columns of the alternatives. Content columns without a linear term, such as pictures, add nothing to
+        the utility.
     d_individual, d_alternative
         Widths of the representations; ``d_individual`` may be 0.
     custom
-        Names of the content columns that a user's module encodes: they have no linear term. Default: none.
+        Names of the content columns that a user's module encodes; these columns have no linear term. Default: none.
     signs
         Required signs of the coefficients of the numeric columns (F,): 1, -1, or 0 for any. Default: no constraint.
     """

@@ -1,11 +1,12 @@
 """Launch Triton kernels, or collect them without launching, so that all of them are compiled in parallel.
 
-Launching a kernel and starting its programs takes longer than many small kernels run. On Hopper GPUs and later, a
-kernel whose first statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream still runs
+Launching a kernel and starting its programs takes longer than many small kernels take to run. On Hopper GPUs and later,
+a kernel whose first statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream still runs
 (programmatic dependent launch), and then waits for the results of all earlier kernels.
 
-Triton compiles a kernel at its first launch, one after another, which takes longer than training on a small table. A
-step that launches nothing shows which kernels the next steps need: see ``compile_in_parallel``.
+Triton compiles each kernel at its first launch, so kernels are compiled one after another, which takes longer than
+training on a small table. A step that launches nothing shows which kernels the next steps need: see
+``compile_in_parallel``.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
@@ -58,7 +59,7 @@ _collected: dict[int, list[Launch]] = {}  # by stream: a backward pass runs in a
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **kind: Any) -> None:
-    """Launch a kernel, or collect it. One that calls ``wait_for_earlier`` is launched before the previous one ends."""
+    """Launch a kernel, or collect it. If it calls ``wait_for_earlier``, it is launched before the previous one ends."""
     if _waits(kernel):
         kind["launch_pdl"] = True
     if is_collecting_kernels():
@@ -104,8 +105,8 @@ def multiprocessor_count(device: torch.device) -> int:
 def compile_in_parallel(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
     """Compile all kernels that ``work`` would launch on a stream. Nothing is launched, so its results are meaningless.
 
-    Compilation starts once all kernels are collected: otherwise the compiling threads would slow down ``work`` by
-    holding Python's lock, and its last kernels would start late.
+    Compilation starts after all kernels have been collected. Otherwise the compiling threads would slow down ``work``
+    by holding Python's lock, and the compilation of its last kernels would start late.
     """
     if not hasattr(triton, "AsyncCompileMode"):
         return

@@ -26,8 +26,8 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (
     Returns
     -------
     Tensor
-        (B, J) log-probabilities. Padding and probabilities of 0 get -inf and a gradient of 0, where ``log`` alone has
-        a gradient of NaN.
+        (B, J) log-probabilities. Padding and probabilities of 0 get -inf and a gradient of 0, where the gradient of
+        ``log`` itself would be NaN.
     """
     if can_run_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
         from pcmcnet.layers import likelihood_triton
@@ -61,7 +61,7 @@ def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
 
 
 def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, J), (B,), (B,)
-    """Return the weighted mean NLL, and, without gradients, the sums of weighted losses and of weights."""
+    """Return the weighted mean NLL and, without gradients, the sum of weighted losses and the sum of weights."""
     if can_run_kernels(log_p) and log_p.dtype == weight.dtype == torch.float32:
         from pcmcnet.layers import likelihood_triton
 
@@ -70,6 +70,6 @@ def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Ten
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B,), (B,)
-    """Return the weighted mean of losses, and, without gradients, the sums of weighted losses and of weights."""
+    """Return the weighted mean of losses and, without gradients, the sum of weighted losses and the sum of weights."""
     loss, total = (weight * losses).sum(), weight.sum()
     return loss / total, loss.detach(), total

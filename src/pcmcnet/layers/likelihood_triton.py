@@ -1,7 +1,7 @@
 """Log-probabilities and the mean NLL on a CUDA device: one kernel for each forward and each backward pass.
 
-The formulas are those of :mod:`~pcmcnet.layers.likelihood`.
-Shapes: p and mask (B, n) -> log p (B, n); log p (B, n), chosen and weight (B,) -> sums (2,).
+The formulas are the same as in :mod:`~pcmcnet.layers.likelihood`. Shapes: p and mask (B, n) -> log p (B, n); log p (B,
+n), chosen and weight (B,) -> sums (2,).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -53,7 +53,7 @@ class _LogProbabilities(torch.autograd.Function):
 
 
 def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weighted mean NLL, and the sums of weighted losses and of weights."""
+    """Return the weighted mean NLL, the sum of weighted losses and the sum of weights."""
     mean, sums = _MeanLoss.apply(log_p, chosen, weight)
     return mean, sums[0], sums[1]
 

@@ -11,7 +11,7 @@ with a seeded generator (``generators``), the same formula written out.
 
 A perceptron maps (..., D) -> (..., widths[-1]), with an activation after each layer except the last. The last layer
 starts at 0, so that the perceptron initially adds nothing to a utility; with ``start="spread"`` it starts like the
-others: normal weights with variance 2 / fan-in and biases of 0.
+other layers: normal weights with variance 2 / fan-in and biases of 0.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def apply_dropout(x: Tensor, p: float) -> Tensor:
 def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None) -> Tensor:
     """Draw a dropout mask on the CPU: 1 with probability 1 - ``p``, else 0.
 
-    The random numbers come from ``generator``, or from torch's global one if it is None. The mask is int8: comparing
-    and multiplying takes a fraction of the time of bool.
+    The random numbers are drawn from ``generator``, or from torch's global generator if it is None. The mask is int8,
+    because comparing and multiplying int8 takes a fraction of the time that bool takes.
     """
     bits, kind = (8, torch.int8) if (p * 256).is_integer() else (16, torch.int16)
     count = torch.Size(shape).numel()
@@ -119,8 +119,8 @@ class Perceptron(nn.Module):
     start
         Initial weights of the last layer: "zero" (default) or "spread", as in the other layers.
     last_bias
-        Whether the last layer has a bias; default True. Utilities need none: a shift of all utilities of a set changes
-        nothing, so the gradient of the bias is 0 and Adam would follow its rounding errors.
+        Whether the last layer has a bias; default True. Utilities need no bias: a shift of all utilities of a set
+        changes nothing, so the gradient of the bias is 0 and Adam would follow the rounding errors of this gradient.
     """
 
     def __init__(

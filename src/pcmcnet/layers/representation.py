@@ -8,16 +8,16 @@ quantiles of the training column. The curve of a number x is
                 (Gorishniy, Rubachev & Babenko, 2022)
     spline      the T + 3 cubic B-splines on the knots (de Boor, 1978), extended linearly beyond the end knots
 
-so that a linear layer on top is any curve with kinks at the knots. It is continuous in x, twice differentiable between
-the end knots for splines, and a straight line beyond them.
+so that a linear layer on top can represent any curve with kinks at the knots. This curve is continuous in x, twice
+differentiable between the end knots for splines, and a straight line beyond the end knots.
 
-Each distinct content of a batch is encoded once, and all rows with this content share its vector. A content encoder is
-any module that maps the distinct contents (u, ...) to (u, width). The code of the kind defines the input for one
-content: standardised numbers for a vector; sines, cosines and a trend for a date and time; category indices for a list;
-hashes and values of words for a text; (C, H, W) numbers from 0 to 1 for a picture. The encoder of each kind is in
-`pcmcnet.data.kinds.networks`, unless the user provides one. It must encode contents independently, so that a vector
-depends only on its content: no batch normalisation.
-Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the width 0.
+Contents are the values of columns such as texts or pictures. Each distinct content of a batch is encoded once, and all
+rows with this content share its vector. A content encoder is any module that maps the distinct contents (u, ...) to (u,
+width). The code of the kind defines the input for one content: standardised numbers for a vector; sines, cosines and a
+trend for a date and time; category indices for a list; hashes and values of words for a text; (C, H, W) numbers from 0
+to 1 for a picture. The encoder of each kind is in `pcmcnet.data.kinds.networks`, unless the user provides one. An
+encoder must encode contents independently, so that a vector depends only on its content; batch normalisation is not
+allowed. Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the width may be 0.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ CURVES: Mapping[str, type[Piecewise | Spline]] = {"piecewise": Piecewise, "splin
 
 
 def content_encoder(code: ContentCode, custom: Mapping[str, nn.Module | Frozen]) -> nn.Module:
-    """Return a copy of the user's module, or a new encoder of the kind; ``Frozen`` encoders run before training."""
+    """Return a copy of the user's module, or a new encoder for the kind; ``Frozen`` encoders run before training."""
     module = custom.get(code.name)
     if isinstance(module, nn.Module):
         return deepcopy(module)
@@ -175,8 +175,8 @@ class Representation(nn.Module):
     encoders
         For each content column, its encoder and the width of its vectors. Default: none.
     custom
-        The encoders that are modules of the user: position in ``encoders`` -> column name. Their errors name the
-        column. Default: none.
+        The encoders that are modules of the user: position in ``encoders`` -> column name. Error messages about them
+        name the column. Default: none.
     curves
         Curves of numeric columns: position of the column -> curve. Default: none.
     """
@@ -231,7 +231,7 @@ class Representation(nn.Module):
         return torch.cat([self.dropout(torch.cat(parts, -1)), *encoded, numeric], -1)
 
     def _encoded(self, k: int, values: Tensor) -> Tensor:
-        """Encode distinct contents; raise ConfigError with the column's name if a module of the user fails."""
+        """Encode distinct contents; raise ConfigError with the column's name if the user's module fails."""
         encoder = self.encoders[k]
         vectors: Tensor
         if k not in self.custom:
@@ -257,7 +257,7 @@ class Representation(nn.Module):
 def build_representation(
     side: SideEncoder, *, dropout: float = 0.0, custom: Mapping[str, nn.Module | Frozen] | None = None
 ) -> Representation:
-    """Return a newly initialised representation of the columns of one side; modules in ``custom`` are copied."""
+    """Return a new representation of the alternatives' or the individual's columns; ``custom`` modules are copied."""
     modules = custom or {}
     encoders = [(content_encoder(code, modules), code) for code in side.contents]
     widths = [(encoder, encoder_width(encoder, code)) for encoder, code in encoders]

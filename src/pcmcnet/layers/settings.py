@@ -1,16 +1,15 @@
-"""Thresholds and sizes of the layers: which implementation runs, and how much it processes at a time.
+"""Thresholds and sizes of the layers: which implementation runs, and how much it processes in one step.
 
-None of them changes a result by more than rounding.
-Each comment states what the number decides and where it comes from: a measurement on the machines of
-docs/performance.md, a limit of the hardware, or a plausible value that was not tuned. To measure again:
-``python -m benchmarks training stationary prediction``, and ``python -m benchmarks.gpu`` on a GPU.
-A test may replace any of them: they are read at each use.
+None of them changes a result by more than rounding errors. Each comment states what the number controls and how it was
+chosen: a measurement on the machines of docs/performance.md, a limit of the hardware, or a plausible value that was not
+tuned. To measure again: ``python -m benchmarks training stationary prediction``, and ``python -m benchmarks.gpu`` on a
+GPU. A test may replace any of them, because they are read at each use.
 """
 
 # -- threads of a CPU --------------------------------------------------------------------------------------------------
 
-# A batch with fewer multiplications runs on one thread. They take one core about a millisecond; below that, handing
-# work to other threads takes longer than the work (measured).
+# A batch with fewer multiplications runs on one thread. This number takes one core about a millisecond; for less work,
+# handing it to other threads takes longer than the work itself (measured).
 MIN_MULTIPLICATIONS_FOR_THREADS = 2e7
 
 # -- scores of pairs: number type --------------------------------------------------------------------------------------
@@ -43,8 +42,9 @@ CPU_CHUNK_MIN_NUMBERS = 2**18
 # A large batch is cut into a multiple of this many chunks, so that 2, 4, 8 or 16 threads share them evenly.
 CPU_CHUNKS_MULTIPLE = 16
 
-# From this many units on, chunks hold single pairs and each thread computes its own chunks. Below, chunks hold whole
-# rows: adding halves and summing gradients is then much of the work, and faster by block (measured).
+# From this many units on, chunks hold single pairs and each thread computes its own chunks. For fewer units, chunks
+# hold whole rows, because adding halves and summing gradients is then much of the work, and is faster by block
+# (measured).
 SINGLE_PAIRS_FROM_UNITS = 256
 
 # Maximum bytes saved from the forward to the backward pass; the rest is computed again. Not tuned.

@@ -63,7 +63,7 @@ def can_run_kernels(tensor: Tensor) -> bool:
 
 
 def preload_kernels() -> None:
-    """Load the driver, matrix products, Triton and its compiler, for which the first kernel waits a second or two."""
+    """Load the driver, matrix products, Triton and its compiler; otherwise the first kernel waits a second or two."""
     if has_triton() and torch.cuda.is_available():
         from pcmcnet.layers import likelihood_triton
 

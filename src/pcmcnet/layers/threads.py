@@ -1,11 +1,11 @@
-"""CPU threads: how many a batch is worth, and how they share it.
+"""CPU threads: how many of them are used for a batch, and how they share the work.
 
 PyTorch splits every operation among its threads. They wait for each other after each operation, and while one of them
 works alone, for example to draw random numbers. Waiting threads keep their cores busy: if another process needs the
-same cores, a fit becomes many times slower, and on two idle cores no network gets faster (measured). So networks run
-each operation on one thread. A large batch of a wide network is divided: each thread computes one part from beginning
-to end. Small networks that do not depend on each other are trained in parallel.
-The number of parts depends on the number of threads that PyTorch may use, never on the load.
+same cores, a fit becomes many times slower, and even on two idle cores a second thread makes no network faster
+(measured). So networks run each operation on one thread. A large batch of a wide network is divided: each thread
+computes one part from beginning to end. Small networks that do not depend on each other are trained in parallel. The
+number of parts depends on the number of threads that PyTorch may use, never on the load of the machine.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def iterate_in_parallel(
 ) -> Generator[U, None, None]:
     """Yield the results of a function for every part, in order, while up to ``max_workers`` parts run in threads.
 
-    If the next part in order failed, on an interrupt, or if the caller stops iterating, no further parts are started:
-    ``on_abort`` is called, and the running parts are waited for.
+    If the next part in order has failed, if there is an interrupt, or if the caller stops iterating, no further parts
+    are started, ``on_abort`` is called, and the running parts are allowed to finish.
     """
     if min(max_workers, len(parts)) < 2:
         yield from map(function, parts)
@@ -101,7 +101,7 @@ def iterate_in_parallel(
 
 
 def _submit(pool: ThreadPoolExecutor, call: Callable[[T], U], parts: Sequence[T]) -> list[Future[U]]:
-    """Submit parts to a pool. Pools accept none once the main thread has ended: the caller computes the rest itself."""
+    """Submit parts to a pool. After the main thread has ended, pools accept no parts; the caller computes the rest."""
     futures: list[Future[U]] = []
     try:
         futures.extend(pool.submit(call, part) for part in parts)
@@ -128,10 +128,10 @@ def _one_thread(before: int) -> Iterator[None]:
 
 
 def _operation_threads() -> int:
-    """Return the number of threads of an operation in this Python thread.
+    """Return the number of threads that an operation uses in this Python thread.
 
-    At its first operation, PyTorch gives a Python thread the number that any thread has set last. If that is the 1 of
-    an active ``_one_thread`` block, this thread gets the number from before the block.
+    At the first operation of a Python thread, PyTorch gives it the number that was set last by any Python thread. If
+    this number is 1 because of an active ``_one_thread`` block, this thread gets the number from before the block.
     """
     if not getattr(_local, "initialised", False):
         _local.initialised = True
@@ -142,5 +142,5 @@ def _operation_threads() -> int:
 
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Return a pool whose workers use one thread each; one per process, because threads do not survive a fork."""
+    """Return a pool whose workers use one thread each; each process has its own, as threads do not survive a fork."""
     return ThreadPoolExecutor(threads, "pcmcnet-part", initializer=torch.set_num_threads, initargs=(1,))

@@ -1,8 +1,8 @@
 """Adam (Kingma & Ba, 2015) with decoupled weight decay (Loshchilov & Hutter, 2019): one call for all weights.
 
-The results are those of ``torch.optim.AdamW`` with ``fused=True``, and the state has the same form. Creating the first
-``AdamW`` loads torch's compiler, which takes longer than fitting a small table. The fused function used here is not
-part of torch's public interface: in versions without it the formula is computed directly.
+The results are the same as with ``torch.optim.AdamW`` and ``fused=True``, and the state has the same form. Creating the
+first ``AdamW`` loads torch's compiler, which takes longer than fitting a small table. The fused function used here is
+not part of torch's public interface, so the formula is computed directly in versions of torch without this function.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Slot(NamedTuple):
 
 
 class Adam:
-    """Adam for some weights. Those in ``without_decay`` have no weight decay.
+    """Adam for some weights. The weights in ``without_decay`` have no weight decay.
 
     ``lr`` may be changed at any time and may be a tensor.
     """
@@ -65,7 +65,7 @@ class Adam:
 
     @property
     def state(self) -> dict[int, dict[str, Tensor]]:
-        """The state that a resumed run needs, by position of the weight."""
+        """The state that a resumed run needs, keyed by the position of the weight."""
         return {k: {"step": s.step, "exp_avg": s.exp_avg, "exp_avg_sq": s.exp_avg_sq} for k, s in enumerate(self.slots)}
 
     @torch.no_grad()
@@ -104,5 +104,5 @@ def for_each(operator: str, tensors: list[Tensor], value: float | Tensor) -> Non
 
 
 def _call_key(slot: Slot) -> tuple[str, str, float]:
-    """Return what all weights of one call share: device, dtype, decay."""
+    """Return the properties that all weights of a call share: device, dtype, decay."""
     return str(slot.weight.device), str(slot.weight.dtype), slot.decay

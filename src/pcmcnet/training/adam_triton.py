@@ -1,12 +1,12 @@
 """First and last part of a recorded step on a CUDA device: reading its batch; then clipping, Adam and the sums.
 
-A recorded step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, by its number. The
-device counts the steps itself, so that only the graph is launched. Shapes: sets of all batches, one after another (S,),
-start of each batch (K,) -> sets of the next batch (B,).
+A recorded step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, at the position given by
+its number. The device counts the steps itself, so that only the graph is launched. Shapes: sets of all batches, one
+after another (S,), start of each batch (K,) -> sets of the next batch (B,).
 
 ``ClippedAdam`` updates all weights in two kernels, whatever their number. torch's multi-tensor functions give 65,536
-numbers to a program. A small network then has only a few programs, and a step waits for them longer than for the
-products of its first layer. Here a program has ``WEIGHTS_PER_PROGRAM`` numbers. The formulas are those of
+numbers to a program. A small network therefore has only a few programs, and a step waits longer for them than for the
+products of its first layer. Here a program updates ``WEIGHTS_PER_PROGRAM`` numbers. The formulas are the same as in
 :mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table holds the addresses of weights,
 means, squares and numbers of steps. Gradients, whose memory differs between recorded graphs, are first copied into one
 row.
@@ -111,7 +111,7 @@ class ClippedAdam:
 
 
 def _table(slots: Sequence[Slot]) -> WeightTable:
-    """Return the table of some weights, in the order of their gradients in the row."""
+    """Return the address table of some weights, in the order of their gradients in the row."""
     places, blocks, begin = [], [], 0
     for k, slot in enumerate(slots):
         tensors = (slot.weight, slot.exp_avg, slot.exp_avg_sq, slot.step)

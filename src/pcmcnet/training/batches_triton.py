@@ -1,4 +1,4 @@
-"""Batches on a CUDA device: one kernel gathers a batch, one writes its log-probabilities back; torch needs dozens.
+"""Batches on a CUDA device: one kernel gathers a batch and one writes its results back; torch needs dozens of them.
 
 ``gather`` returns the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
 positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first alternative; sets (S, F) -> (B, F).

@@ -49,7 +49,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """Progress within an epoch: parts of the source and steps done, seconds, and sums over the steps."""
+    """Progress within an epoch: finished parts of the source, finished steps, seconds, and sums over the steps."""
 
     parts: int = 0
     steps: int = 0
@@ -140,7 +140,7 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writes states of a run in a thread while the run continues: the first, the last, and others now and then.
+    """Writes states of a run in a thread while the run continues: the first, the last, and some states in between.
 
     The run does not wait for the disk; an error in the thread is raised at a later state. In a group, the first process
     writes every state, and waits until it is written.
@@ -217,7 +217,7 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
 
 
 def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise ArtifactError if a file was written by a run with another identity."""
+    """Raise ArtifactError if a file was written by a run with a different identity."""
     if saved != ours:
         raise ArtifactError(
             f"{path} belongs to another run; what differs: {', '.join(differences(saved, ours))}. "

@@ -1,8 +1,8 @@
-"""Log-probabilities of choice sets, chunk by chunk: threads read and encode chunks while the device predicts another.
+"""Log-probabilities of choice sets, chunk by chunk: threads read and encode chunks while the device predicts.
 
     chunk  ->  encoded sets on the device  ->  log p (B, J) of each batch  ->  log p (N,), set after set, on the host
 
-Chunks come in the order of the table. The device may be a CPU, so that tests run the same code as a GPU.
+Chunks are in the order of the table. The device may be a CPU, so that tests run the same code as a GPU.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def predict_chunks(
 ) -> Iterator[Floats | ChunkProblem]:
     """Yield log p (N,) of the alternatives of each chunk, set after set; stop after the first problem.
 
-    It is a problem if the probabilities of a set deviate from a sum of 1 by ``max_sum_error`` or more. With None, the
-    default, the caller checks the sums.
+    One such problem is that the probabilities of a set do not add up to 1, with an error of ``max_sum_error`` or more.
+    If ``max_sum_error`` is None, the default, the caller checks the sums.
     """
     unseen, spans, problems = UnseenCounts(), dict[str, Span](), list[ChunkProblem]()
 

@@ -1,9 +1,9 @@
 """Training steps of small networks on a CPU in compiled code: one call for many batches (``compiled_steps.c``).
 
-In PyTorch, a step of a small network is about a hundred calls, which take longer than its arithmetic. The results are
-equal up to rounding. Weights and optimiser state stay in the memory of their tensors, so checkpoints are the same. The
-same code computes the losses of held-out sets after each epoch.
-The code is compiled when the package is built. If it is missing, or does not support the network, PyTorch is used.
+In PyTorch, a step of a small network consists of about a hundred calls, which take longer than the arithmetic. The
+results are equal up to rounding. Weights and optimiser state stay in the memory of their tensors, so checkpoints are
+the same. The same code computes the losses of held-out sets after each epoch. The code is compiled when the package is
+built. If it is missing, or does not support the network, PyTorch is used.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class CompiledSteps(Steps):
         return ctypes.byref(self.shape), ctypes.byref(addresses), self.table, ctypes.c_int64(len(self.table))
 
     def _call(self, plan: Sequence[Ints], rates: Floats, data: EncodedSets, totals: Floats) -> None:
-        """Run the steps of the batches of a plan in one call, and add to the totals."""
+        """Run the steps of all batches of a plan in one call, and add their sums to the totals."""
         order = np.ascontiguousarray(np.concatenate(plan), dtype=np.int64)
         ends = np.cumsum([len(sets) for sets in plan], dtype=np.int64)
         adam = _Optimiser(self.max_norm, *BETAS, EPS, int(self.moving[0].step))
@@ -207,7 +207,7 @@ class CompiledSteps(Steps):
 
 
 def _split_by_work(work: Floats) -> list[Ints]:
-    """Return the positions of each call, in order."""
+    """Return the positions that each call processes, in order."""
     calls = np.cumsum(work) // MULTIPLICATIONS_PER_CALL
     return np.split(np.arange(len(work)), np.flatnonzero(np.diff(calls)) + 1)
 

@@ -27,7 +27,7 @@ class TrainConfig:
     ----------
     epochs
         Maximum number of passes over the training part. Default "auto": 20, or fewer if a model's fit finds that 20
-        overfit.
+        epochs overfit.
     batch_size
         Choice sets per batch. Default "auto": a 25th of the training sets, at least 8 and at most 64, so that small
         tables get enough steps per epoch.
@@ -44,16 +44,17 @@ class TrainConfig:
     clip
         Maximum norm of the gradient; 0 for no limit. Default 1.
     patience
-        Epochs without improvement after which training stops, if ``min_delta`` is a number; and length of the cool-down
-        in epochs. Default 5.
+        Number of epochs without improvement after which training stops, if ``min_delta`` is a number; also the length
+        of the cool-down in epochs. Default 5.
     min_delta
-        Rule for a validation part. Default "noise": run all epochs and keep the last weights, unless those of an
-        earlier epoch are better by more than the noise of the validation part. A number: stop after ``patience``
-        consecutive epochs that improve the best validation loss by no more than ``min_delta``, and keep the best
-        weights. With schedule="cosine" a cool-down of ``patience`` epochs follows, in which the learning rate falls to
-        0: weights from a high learning rate have not settled.
+        Rule for stopping and for selecting weights with a validation part. Default "noise": run all epochs and keep the
+        last weights, unless the weights of an earlier epoch are better by more than the noise of the validation part.
+        If a number is given: stop after ``patience`` consecutive epochs that improve the best validation loss by no
+        more than ``min_delta``, and keep the best weights. With schedule="cosine" a cool-down of ``patience`` epochs
+        follows, in which the learning rate falls to 0, because weights trained at a high learning rate have not
+        settled.
     refit
-        Whether to train again on training and validation part together, for the number of epochs that was best.
+        Whether to train again on the training and validation parts together, for the number of epochs that was best.
         Default False.
     pair_budget
         Maximum number of ordered pairs of alternatives in a batch, which limits memory. Default 1,000,000.
@@ -148,7 +149,7 @@ class EarlyStopping:
 
     @classmethod
     def of(cls, config: TrainConfig) -> EarlyStopping:
-        """Return the rule of a configuration; with min_delta="noise" it never stops training."""
+        """Return the rule for a configuration; with min_delta="noise" it never stops training."""
         if config.min_delta == "noise":
             return cls(patience=config.passes + 1, min_delta=0.0)
         return cls(config.patience, config.min_delta)

@@ -4,12 +4,13 @@
                                              or the sets of S that it holds, if each has read a part of the table
     gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
 
-This is the gradient of one process that holds all of S, up to rounding. The effects of rounding grow with the steps, so
-the weights differ from those of a single process. All processes of a group plan the same batches, take the same steps
-and reach the same weights; the first one writes the checkpoints. Each process draws its own dropout.
+Up to rounding, this is the gradient that a single process with all of S would compute. The effects of rounding grow
+with the number of steps, so the weights differ from the weights of a single process. All processes of a group plan the
+same batches, take the same steps and reach the same weights; the first one writes the checkpoints. Each process draws
+its own dropout masks.
 
-The function that sums over processes is passed in (for example from ``torch.distributed``): the loop only needs to know
-its group.
+The function that sums over processes is passed in (for example from ``torch.distributed``): the loop itself only needs
+to know its group.
 """
 
 from __future__ import annotations

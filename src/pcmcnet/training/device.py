@@ -39,7 +39,7 @@ _loading: list[Thread] = []
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of this name; raise ConfigError if it is not available."""
+    """Return the device with this name; raise ConfigError if it is not available."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -65,13 +65,13 @@ def start_preloading(name: str) -> None:
 
 
 def wait_for_preloading() -> None:
-    """Wait for the threads of :func:`start_preloading`: loading would interfere with recording a CUDA graph."""
+    """Wait for the threads of :func:`start_preloading`, because loading would interfere with recording a CUDA graph."""
     for thread in _loading:
         thread.join()
 
 
 def _preload() -> None:
-    """Preload the kernels, and ignore errors: the first computation raises them again."""
+    """Preload the kernels, and ignore errors, because the first computation will raise them again."""
     with suppress(Exception):
         preload_kernels()
 

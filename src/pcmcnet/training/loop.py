@@ -3,10 +3,10 @@
     epoch:   plan batches from (seed, epoch)  ->  a step for each batch  ->  loss of the validation part
     run:     epochs until the last, or until early stopping and a cool-down  ->  the weights to keep
 
-:class:`~pcmcnet.training.network.ChoiceNetwork` declares everything that the loop uses of a network. The order of
-batches and the dropout of an epoch depend only on (seed, epoch) and, if the source has several parts, on the number of
-the part. So on a CPU a resumed run equals the uninterrupted run bit for bit. The run has its own random generators,
-independent of other code in the process. Within a part nothing is read back from the device.
+:class:`~pcmcnet.training.network.ChoiceNetwork` declares every attribute and method of a network that the loop uses.
+The order of batches and the dropout of an epoch depend only on (seed, epoch) and, if the source has several parts, on
+the number of the part. So on a CPU a resumed run equals the uninterrupted run bit for bit. The run has its own random
+generators, independent of other code in the process. Within a part nothing is read back from the device.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def train(
     seed
         Seed of all random numbers. Default 0.
     checkpoint
-        The file to which the state is saved after epochs, and within long ones; and whether to resume from it. Default
-        None: save nothing.
+        The file to which the state is saved after epochs and during long epochs, and whether to resume from this file.
+        Default None: save nothing.
     progress
         Whether to show progress. Default False.
     on_epoch
@@ -211,7 +211,7 @@ def _epoch(
 
 
 def _plan(part: EncodedPart, steps: Steps, config: TrainConfig, seed: int, epoch: int, k: int = 0) -> EpochPlan:
-    """Draw the batches and the dropout seed of part k of an epoch, from (seed, epoch, k) alone.
+    """Draw the batches and the dropout seed of part k of an epoch, which depend only on (seed, epoch, k).
 
     The state of a run therefore contains no state of a random generator.
     """
@@ -264,7 +264,7 @@ def _require_finite(entry: dict[str, Any]) -> None:
 
 
 def _warn_if_diverged(losses: list[float]) -> None:
-    """Warn if the training loss ended more than half-way back from its minimum to its start."""
+    """Warn if the training loss ended more than half-way from its minimum back to its initial value."""
     lowest, last = min(losses), losses[-1]
     if last - lowest > max(MIN_REPORTED_RISE, (losses[0] - lowest) / 2):
         log.warning(
@@ -280,7 +280,7 @@ def _warn_if_diverged(losses: list[float]) -> None:
 
 
 def mean_nll(network: ChoiceNetwork, data: EncodedTable, config: TrainConfig, nll: Nll | None = None) -> float:
-    """Return the weighted mean NLL of the choices, without dropout; ``nll`` computes it faster if it can."""
+    """Return the weighted mean NLL of the choices, without dropout; ``nll``, if given, may compute it faster."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(network))
     for losses, weight in _losses(network, data, config, nll):
         total += torch.stack([(weight * losses).sum(), weight.sum()]).double()
@@ -297,7 +297,7 @@ def _is_clearly_better(
     config: TrainConfig,
     nll: Nll | None = None,
 ) -> bool:
-    """Return True if the first weights beat the second on the validation part by more than noise.
+    """Return True if the first weights are better than the second on the validation part by more than noise.
 
     With the gain g_s of set s and its weight w_s, the mean gain is m = sum w g / sum w, and its standard error is
     sqrt(sum w^2 (g - m)^2) / sum w. The losses are compared set by set, so that the difficulty of a set cancels.

@@ -1,4 +1,4 @@
-"""The base class of networks: it declares everything that the training loop uses of a network.
+"""The base class of networks: it declares every attribute and method of a network that the training loop uses.
 
     loss of a network = sum_s w_s l_s / sum_s w_s  +  1/S sum_k theta_k^2 / 2
 
@@ -36,13 +36,14 @@ class ChoiceNetwork(nn.Module):
     Attributes
     ----------
     batches_by_person
-        Whether a batch must hold all sets of a person, for losses by person. Default False.
+        Whether a batch must hold all sets of a person, because the loss is computed by person. Default False.
     supports_cuda_graphs
         Whether a training step launches the same kernels for every batch of the same shape and never waits for the
         device: its steps are then recorded and replayed on a GPU. Default False.
     takes_generators
         Whether all random numbers of ``forward`` are drawn by modules of :mod:`pcmcnet.layers`, which use the
-        generators of the run. Default False: each operator that draws is redirected to them, which takes longer.
+        generators of the run. Default False: each operator that draws is redirected to these generators, which takes
+        longer.
     """
 
     batches_by_person: bool = False
@@ -147,7 +148,7 @@ class ChoiceNetwork(nn.Module):
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether large batches need little more memory than small ones, so that a GPU predicts large batches.
+        """Whether large batches need little more memory than small ones; predictions on a GPU then use large batches.
 
         Default False.
         """

@@ -35,7 +35,7 @@ def predict(
     share: Callable[[Ints], Ints] | None = None,
     compute: BatchFunction | None = None,
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
-    """Predict all sets in batches; yield positions (B,), batch, and log-probabilities (B, J) of each.
+    """Predict all sets in batches; yield the positions (B,), the batch, and the log-probabilities (B, J) of each batch.
 
     Parameters
     ----------
@@ -44,12 +44,13 @@ def predict(
     data
         Encoded choice sets to predict.
     pair_budget
-        Maximum number of ordered pairs of alternatives in a training batch; on a GPU, prediction may use larger ones.
+        Maximum number of ordered pairs of alternatives in a training batch; on a GPU, prediction may use larger
+        batches.
     share
         Function that selects the sets of a batch for this process, if several processes share the work. Default None:
         all sets.
-    answer
-        Function of a batch whose results are yielded instead of log-probabilities. Default None: the network.
+    compute
+        Function of a batch whose results are yielded instead of log-probabilities. Default None: the network itself.
 
     Yields
     ------
@@ -72,7 +73,7 @@ def predict(
 
 
 def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> list[Ints]:
-    """Group sets into batches; those that take longest come first, while the others are prepared."""
+    """Group sets into batches; the slowest come first, so that the others are prepared in the meantime."""
     sets_per_batch, large = _sets_per_batch(data), _takes_large_batches(network)
     if large:
         pair_budget = max(pair_budget, min(GPU_PAIRS_PER_BATCH, GPU_PAIR_BUDGETS_PER_BATCH * pair_budget))

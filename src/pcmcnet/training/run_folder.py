@@ -2,9 +2,9 @@
 
     search.json                     trials of options on parts of the table
     checkpoint.safetensors          the state of training: see :mod:`pcmcnet.training.checkpoint`
-    refit-checkpoint.safetensors    the state of the second training, on both parts
-    network-2-checkpoint...         the states of further networks, which are averaged with the first
-    member-1/, member-2/, ...       run folders of the members of an ensemble
+    refit-checkpoint.safetensors    the state of the second training run, on both parts network-2-checkpoint...
+    the states of further networks, which are averaged with the first member-1/, member-2/, ...       run folders of the
+    members of an ensemble
 
 Once ``model.json`` is written, the other files are obsolete and are removed.
 """

@@ -2,7 +2,8 @@
 
     gradient of the mean loss  ->  + gradient of the prior  ->  clip  ->  Adam  ->  project to signs
 
-There are four kinds. :func:`steps_for` selects the fastest one that the network, its data and its device allow:
+There are four kinds of steps. :func:`steps_for` selects the fastest kind that the network, its data and its device
+allow:
 
 - ``Steps``: in PyTorch, one batch after another;
 - ``SharedSteps``: in PyTorch, by several processes together;
@@ -10,9 +11,9 @@ There are four kinds. :func:`steps_for` selects the fastest one that the network
 - ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`): small networks on a CPU, in compiled code.
 
 On a CUDA device a step of a small batch takes less time than launching its kernels one by one. So the steps of a
-network that allows it (``supports_cuda_graphs``) are recorded as a CUDA graph, once for each shape of batch, and then
+network that allows it (``supports_cuda_graphs``) are recorded as a CUDA graph, once for each batch shape, and then
 replayed with a single launch. Everything that differs between steps is copied to the device beforehand (``EpochTape``).
-Recording takes as long as a hundred steps, so there must be few shapes: batches are padded to one of a few widths.
+Recording takes as long as a hundred steps, so there must be few shapes, and batches are padded to one of a few widths.
 Nothing is read back from the device before the end of the epoch.
 """
 
@@ -128,20 +129,20 @@ class Steps:
             part.project_()
 
     def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of a batch's mean loss; return the sums of its weighted losses and of its weights."""
+        """Compute the gradients of a batch's mean loss; return its sum of weighted losses and its sum of weights."""
         assert batch is not None
         mean, loss, weight = self.mean_loss(batch)
         differentiate(mean, self.one.to(mean.dtype))
         return loss, weight
 
     def mean_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean loss of a batch, and, without gradients, the sums of weighted losses and of weights."""
+        """Return the mean loss of a batch and, without gradients, the sum of weighted losses and the sum of weights."""
         if self.network.loss_is_nll:
             return mean_nll(self.network(batch), batch.chosen, batch.weight)
         return weighted_mean(self.network.set_losses(batch), batch.weight)
 
     def descend(self, loss: Tensor, weight: Tensor) -> None:
-        """Clip the gradients, take a step of the optimiser, and add to the totals."""
+        """Clip the gradients, take an optimiser step, and add its loss, weight and norm to the totals."""
         norm = clip_gradients(self.parameters, self.max_norm)
         self.optimiser.step()
         self.total += torch.stack([loss, weight, norm]).double()
@@ -179,7 +180,7 @@ class SharedSteps(Steps):
 
 
 class RecordedSteps(Steps):
-    """Steps on a CUDA device, recorded as CUDA graphs once for each shape of batch, and replayed."""
+    """Steps on a CUDA device, recorded as CUDA graphs once for each batch shape, and replayed."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
         from pcmcnet.training.adam_triton import ClippedAdam, EpochTape
@@ -239,7 +240,7 @@ class RecordedSteps(Steps):
         return self.data
 
     def _compile(self, data: EncodedSets, order: Sequence[Tensor], widths: Sequence[int]) -> None:
-        """Compile the kernels of such batches before the first step, with one batch per approximate shape."""
+        """Compile the kernels for these batches before the first step, using one batch per approximate shape."""
         from pcmcnet.layers.kernel_launch import compile_in_parallel
 
         # 1. Select one batch for each power of two of sets and of alternatives. The widest come first, because their
@@ -287,7 +288,7 @@ class RecordedSteps(Steps):
     def _record(self, data: EncodedSets, count: int, width: int) -> torch.cuda.CUDAGraph:
         """Record a step for batches of a shape, while earlier steps may still be running.
 
-        ``torch.cuda.graph`` would wait for them, and release memory that the next batches need again.
+        ``torch.cuda.graph`` would wait for these steps, and release memory that the next batches need again.
         """
         # 1. If the device has little memory left, release cached memory for the graph.
         if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
@@ -316,7 +317,7 @@ class RecordedSteps(Steps):
 
 
 def differentiate(loss: Tensor, by: Tensor) -> None:
-    """Run ``loss.backward(by)`` without its check of ``by``: that imports sympy, which takes half a second."""
+    """Run ``loss.backward(by)`` without its check of ``by``, which imports sympy and thus takes half a second."""
     run = getattr(torch.autograd.graph, "_engine_run_backward", None)
     if run is None:  # private function of PyTorch, which may be missing in some versions
         loss.backward(by)  # type: ignore[no-untyped-call]

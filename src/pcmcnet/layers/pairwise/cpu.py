@@ -3,22 +3,24 @@
     h = leave_i + enter_j,    then for every layer    h <- W (m * a(h)) / (1 - p) + b
 
 with the activation a, the dropout mask m and the dropout probability p. The last layer has one output, the score. All
-other implementations compute the same formula. ``plain_scores`` evaluates it on all pairs in one pass. It can be
-compiled, transformed and differentiated in every way.
+other implementations compute the same formula. ``plain_scores`` evaluates it on all pairs in one pass. It supports
+torch's compiler, every transform and every kind of derivative.
 
 Its temporaries hold one number per pair and unit. They exceed the cache of a CPU and are allocated again each time,
-which takes longer than the products. So larger batches are computed in chunks of pairs, in memory that the next chunk
-reuses, with a backward pass written by hand (``chunked_scores``). No chunk contains padding. There are two kinds:
+which takes longer than the matrix products. So larger batches are computed in chunks of pairs, in memory that the next
+chunk reuses, with a backward pass written by hand (``chunked_scores``). No chunk contains padding. There are two kinds
+of chunks:
 
     rows     rows (set, i) with up to a given number of pairs. Adjacent sets of equal size are processed together.
-             Halves are added, and gradients summed, block by block: for narrow networks, where this takes much time.
+             Halves are added, and gradients summed, block by block. Used for narrow networks, where these sums take
+             much of the time.
     pairs    a given number of single pairs, found by their indices, without pairs of an alternative with itself. All
-             chunks have about the same size and need few calls, which suits threads: for wide networks.
+    chunks have about the same size and need few calls, which suits threads. Used for wide networks.
 
-The chunks depend on the data alone, so any number of threads draws the same dropout masks. The backward pass needs the
-activations. They are saved up to a budget; beyond it they are computed a second time, with the same masks, so that
-memory is bounded for any n.
-Shapes: leave and enter (B, J, H) -> scores (B, J, J), where row i is left and column j entered; chunks are (P, .).
+The chunks depend only on the data, so the dropout masks are the same for any number of threads. The backward pass needs
+the activations. They are saved up to a memory budget; beyond the budget they are computed a second time, with the same
+masks, so that memory is bounded for any n. Shapes: leave and enter (B, J, H) -> scores (B, J, J), where row i is left
+and column j entered; chunks are (P, .).
 """
 
 from __future__ import annotations
@@ -210,9 +212,10 @@ def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, l
 def chunked_scores(
     leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
-    """Score all ordered pairs of each set, with at least one layer: (B, J, H), (B, J, H) -> (B, J, J).
+    """Score all ordered pairs of each set; there must be at least one layer: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J), only scores of two different real alternatives are defined; other entries are arbitrary.
+    With a mask (B, J), only the scores of pairs of two different real alternatives are defined; other entries are
+    arbitrary.
     """
     flat = list(chain.from_iterable(layers))
     widest = max([1, *(weight.shape[1] for weight, _ in layers)])
@@ -226,7 +229,7 @@ def chunked_scores(
 
 
 class ThreadChunks(NamedTuple):
-    """Chunks that one thread computes one after another, with a seed of the dropout masks for each."""
+    """Chunks that one thread computes one after another, each with the seed of its dropout masks."""
 
     sets: slice  # the sets with pairs in these chunks
     chunks: Sequence[CpuChunk]
@@ -296,7 +299,7 @@ class _CpuPairNetwork:
         return other
 
     def allocate(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
-        """Return memory for the layers after the first, for as many chunks as a budget of bytes allows to save."""
+        """Return memory for the layers after the first, for all chunks that can be saved within a budget of bytes."""
         room = (budget - size * self.saved_bytes_per_pair for size in accumulate(map(len, part.chunks)))
         chunks = [chunk for chunk, left in zip(part.chunks, room, strict=True) if left >= 0]
         return [[bias.new_empty(len(chunk), len(bias)) for _, bias in self.hidden] for chunk in chunks]

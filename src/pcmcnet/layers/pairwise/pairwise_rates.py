@@ -1,8 +1,8 @@
 """Representations -> pairwise rates.
 
 A network f scores every ordered pair (i, j) for the individual I, and a rate form converts the score into a rate. The
-first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j: n products
-instead of n^2. The later layers and the rates have several implementations of the same formulas:
+first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j, which takes
+n products instead of n^2. The later layers and the rates have several implementations of the same formulas:
 
     scores   plain_scores     all pairs in one pass: for torch's compiler, `torch.func` and forward mode; without a
                               hidden layer; for small batches on a CPU; on other devices without kernels
@@ -57,8 +57,8 @@ def pair_scores(
 ) -> Tensor:
     """Score all ordered pairs of each set: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J), only scores of two different real alternatives are defined; other entries are arbitrary.
-    ``kernels``: whether to use the Triton kernels.
+    With a mask (B, J), only the scores of pairs of two different real alternatives are defined; other entries are
+    arbitrary. ``kernels`` selects the Triton kernels.
     """
     if kernels:
         from pcmcnet.layers.pairwise.triton.network import scores_of_halves
@@ -80,7 +80,7 @@ def _can_score_in_one_pass(leave: Tensor, enter: Tensor, layers: Sequence[Layer]
 
 
 def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Return rates whose largest in each set is about 1: scores (B, J, J), mask (B, J) -> (B, J, J)."""
+    """Return rates, scaled so that the largest in each set is about 1: (B, J, J), mask (B, J) -> (B, J, J)."""
     if rate in ("exp", "relu") and has_elementwise_kernel(scores):
         from pcmcnet.layers.pairwise.triton import elementwise
 
@@ -121,23 +121,23 @@ class PairwiseRates(nn.Module):
     rate
         Rate form: "exp" (default), "relu" (the paper's) or "softplus".
     epsilon
-        Constant added to the rates, at least 0. Default: 0; rate="relu" needs a positive one (the paper's is 0.5).
+        Constant added to the rates, at least 0. Default: 0, but rate="relu" needs a positive value (0.5 in the paper).
     initialisation
         "safe" (default): the output layer starts at a constant positive score, so that the model starts at the uniform
         distribution and every rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published; most
-        rates may start dead, see ``revive_dead_rates`` in ``pcmcnet.models.networks.starting_values``.
+        rates may be dead at the start, see ``revive_dead_rates`` in ``pcmcnet.models.networks.starting_values``.
     precision
         Number type of the products over pairs: "float32", "bfloat16", or "auto" (default), which is bfloat16 for wide
         hidden layers on a GPU and float32 otherwise.
     signs
         Signs (D,) of the entries of an alternative's representation: 1, -1 or 0. If an entry of sign 1 rises, the rates
-        into the alternative never fall and the rates out of it never rise; -1 is the reverse. Default None: no
-        constraint. See :mod:`pcmcnet.layers.inner_logit`.
+        into the alternative never fall and the rates out of it never rise; for sign -1, the reverse holds. Default
+        None: no constraint. See :mod:`pcmcnet.layers.inner_logit`.
 
     Raises
     ------
     ConfigError
-        If an option is unknown, rate="relu" has no positive ``epsilon``, or ``signs`` come with a non-monotone
+        If an option is unknown, rate="relu" has no positive ``epsilon``, or ``signs`` are combined with a non-monotone
         activation.
     """
 
@@ -230,7 +230,7 @@ class PairwiseRates(nn.Module):
         return self.rates_from_scores(self.scores(individual, alternatives, mask), mask)
 
     def rates_from_scores(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Return the rates of given scores.
+        """Return the rates for given scores.
 
         Parameters
         ----------
@@ -266,8 +266,8 @@ class PairwiseRates(nn.Module):
         alternatives
             (B, J, D) representations of the alternatives.
         mask
-            (B, J) True for real alternatives. With a mask, only scores of pairs of two different real alternatives are
-            defined; other entries are arbitrary. Default None: all scores are defined.
+            (B, J) True for real alternatives. With a mask, only the scores of pairs of two different real alternatives
+            are defined; other entries are arbitrary. Default None: all scores are defined.
 
         Returns
         -------
@@ -338,7 +338,7 @@ class PairwiseRates(nn.Module):
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether a GPU computes the pairs in chunks, so that memory does not grow with their number."""
+        """Whether a GPU computes the pairs in chunks, so that memory does not grow with the number of pairs."""
         return self._has_kernels(self.leave.weight)
 
     def _has_kernels(self, inputs: Tensor) -> bool:
@@ -353,4 +353,4 @@ def require_rate(rate: str, epsilon: float) -> None:
     if not (0 <= epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
     if rate == "relu" and epsilon == 0:
-        raise ConfigError("rate='relu' needs epsilon > 0, or both rates of a pair can be 0; the paper's is 0.5.")
+        raise ConfigError("rate='relu' needs epsilon > 0, because both rates of a pair could be 0; the paper uses 0.5.")

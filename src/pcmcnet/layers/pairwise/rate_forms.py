@@ -32,7 +32,7 @@ RATE_FLOOR = math.exp(-40)  # relative to the largest rate of the set; keeps pro
 
 
 def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Return rates whose largest in each set is about 1: scores (B, J, J), mask (B, J) -> (B, J, J)."""
+    """Return rates, scaled so that the largest in each set is about 1: (B, J, J), mask (B, J) -> (B, J, J)."""
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     pairs = real_pairs(mask)
     if rate == "exp":
@@ -51,12 +51,12 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
 
 
 def above_floor(rates: Tensor) -> Tensor:
-    """Add the floor to rates of at most 1. ONNX optimisers drop a sum with so small a constant, so export scales it."""
+    """Add the floor to rates of at most 1; scaled in an export, as ONNX optimisers would drop so small a constant."""
     return (rates / RATE_FLOOR + 1) * RATE_FLOOR if torch.compiler.is_exporting() else rates + RATE_FLOOR
 
 
 def has_elementwise_kernel(scores: Tensor) -> bool:
-    """Return True if one kernel converts these scores (B, J, J) to rates: float32, and sets that are not too large."""
+    """Return True if a kernel can convert these scores (B, J, J) to rates: float32, and sets that are not too large."""
     if (
         not can_run_kernels(scores) or scores.dtype != torch.float32
     ):  # first: an exported graph must not depend on a shape
@@ -77,7 +77,7 @@ Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions:
-    """Options of the scores of pairs.
+    """Options for computing the scores of pairs.
 
     Parameters
     ----------
@@ -86,7 +86,8 @@ class PairOptions:
     dtype
         Type of the products and of the values between them; the last layer has the type of its weights.
     kept_bytes
-        Maximum bytes saved from the forward to the backward pass; None (default) for a value that suits the device.
+        Maximum number of bytes saved from the forward to the backward pass; None (default) for a value that suits the
+        device.
     plain_up_to
         On a CPU: maximum number of values (pairs x units) for scoring all pairs in one pass.
     chunk_numbers, least_chunk_numbers
@@ -94,7 +95,7 @@ class PairOptions:
     single_pairs_from
         On a CPU: number of units from which chunks hold single pairs and threads share them.
     chunk_pairs
-        On a GPU: pairs of a chunk.
+        On a GPU: number of pairs per chunk.
     """
 
     activation: str
@@ -109,11 +110,11 @@ class PairOptions:
 
     @property
     def rule(self) -> ActivationRule:
-        """The activation and its derivative, with operators of torch."""
+        """The activation and its derivative, as operators of torch."""
         return ACTIVATIONS[self.activation]
 
     def budget(self, device: torch.device) -> int:
-        """Return the maximum bytes to save from the forward to the backward pass on a device."""
+        """Return the maximum number of bytes to save from the forward to the backward pass on a device."""
         if self.kept_bytes is not None:
             return self.kept_bytes
         return _gpu_budget(device) if device.type == "cuda" else settings.CPU_MAX_SAVED_BYTES

@@ -5,14 +5,15 @@ for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``r
 entry set to minus its row sum (Ragain & Ugander, 2016).
 
 Each chain must have a unique stationary distribution. Its states are reordered so that the elimination (see
-``elimination``) never divides by 0: a state that all others reach comes first, padding comes last. Errors name a set by
-its index in the batch. Whether a check raises, and whether states must be reordered, depends on values, which ``vmap``
-and torch's compiler do not expose. For them the checks are operators, which read the values when they run:
+``elimination``) never divides by 0: a state that all others reach comes first, padding comes last. Error messages
+identify a set by its index in the batch. Whether a check raises, and whether states must be reordered, depends on
+values, which ``vmap`` and torch's compiler do not expose. For them the checks are operators, which read the values when
+they run:
 
     pcmcnet::order(rates, mask, batch) -> order of the states
     pcmcnet::finite(p, batch) -> 0, or an error if a number is not finite
 
-Shapes: rates (..., n, n), mask (..., n) -> p (..., n). The checks have one flat batch: rates (B, n, n), order (B, n).
+Shapes: rates (..., n, n), mask (..., n) -> p (..., n). The checks use a flat batch: rates (B, n, n), order (B, n).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def _check_chains(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
-    """Check the chains; return the order (B, n) with a recurrent state first and padding last, or None if it holds."""
+    """Check the chains; return an order (B, n) with a recurrent state first and padding last, or None if not needed."""
     # 1. Every rate between two real states must be finite and at least 0, and no set may be empty.
     n = rates.shape[-1]
     pairs = mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=rates.device)
@@ -63,7 +64,7 @@ def _check_chains(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor |
 
 
 def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:  # -> (B,)
-    """Return a state that all others reach (B,). It exists exactly if the chain has one closed class."""
+    """Return a state that all others reach (B,). It exists if and only if the chain has one closed class."""
     n = rates.shape[-1]
     reach = ((rates > 0) & pairs | torch.eye(n, dtype=torch.bool, device=rates.device)).float()
     for _ in range(max(n - 1, 1).bit_length()):  # paths of 1, 2, 4, ... steps
@@ -94,11 +95,13 @@ def _set_name(flat: int, batch: Sequence[int]) -> str:
 
 
 def _require_finite(p: Tensor, batch: Sequence[int]) -> None:
-    """Raise if a probability (B, n) is not finite."""
+    """Raise an error if a probability (B, n) is not finite."""
     overflowed = ~torch.isfinite(p).all(1)
     if overflowed.any():
         name = _set_name(int(overflowed.nonzero()[0]), batch)
-        raise ChainError(f"{name}: the rates span more orders of magnitude than float64 holds. Reduce their range.")
+        raise ChainError(
+            f"{name}: the rates span more orders of magnitude than float64 can represent. Reduce their range."
+        )
 
 
 # -- the checks as operators -------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ register_vmap("pcmcnet::finite", _finite_each, lib=OPERATOR_LIBRARY)
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the stationary distribution of each chain; differentiable in the rates, any number of times.
+    """Return the stationary distribution of each chain; differentiable any number of times with respect to the rates.
 
     The leading dimensions ``...`` are batch dimensions and may be absent: rates (n, n) give probabilities (n,).
     The diagonal of ``rates`` is ignored, and multiplying all rates of a chain by a constant changes nothing. Some
@@ -162,7 +165,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     -------
     Tensor
         (..., n) probabilities, which sum to 1 over the last dimension. They have the type of ``rates``, or float32 if
-        that is a half-precision type; the chains are solved in float64.
+        ``rates`` has a half-precision type; the chains are solved in float64.
 
     Raises
     ------

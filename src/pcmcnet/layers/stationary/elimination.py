@@ -1,7 +1,7 @@
 """The elimination of Grassmann, Taksar & Heyman (1985), one state at a time, for many small sets.
 
-The states k = n-1, ..., 1 are removed from the chain one by one. Visits to k become direct transitions between the
-remaining states,
+The states k = n-1, ..., 1 are removed from the chain one after another. Visits to k become direct transitions between
+the remaining states,
 
     s_k = sum_{j<k} q_kj,    q_ij += q_ik q_kj / s_k    (i, j < k).
 
@@ -14,10 +14,11 @@ z with G z = g - c 1,
 
     dL/dq_ij = -p_i (z_j - z_i).
 
-However, if transitions are fast within groups of states and rare between them, the z of a group agree in all their
-digits and the differences are noise. So z is never formed: the same matrix is built from the factors of the
-elimination, one state at a time, and the elasticities q_ij dL/dq_ij are exact to rounding error for any rates.
-Shapes: the batch is the last axis, so that each step works on long vectors: q (n, n, B), present (n, B) -> p (n, B).
+However, if transitions are fast within groups of states and rare between them, the values z of the states of a group
+agree in all their digits, and their differences are rounding noise. So z is never formed: the same matrix is built from
+the factors of the elimination, one state at a time, and the elasticities q_ij dL/dq_ij are exact to rounding error for
+any rates. Shapes: the batch is the last axis, so that each step works on long vectors: q (n, n, B), present (n, B) -> p
+(n, B).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pcmcnet.layers.tensor_ops import real_pairs
 
 
 def scaled_rates(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
-    """Return the rates between real states divided by their largest, 0 elsewhere, and this largest rate."""
+    """Return the rates between real states divided by the largest of them, 0 elsewhere, and this largest rate."""
     q = torch.where(real_pairs(mask), rates, 0).to(working_type(rates.device)).contiguous()
     scale = q.amax((1, 2)).clamp_min_(torch.finfo(q.dtype).tiny)  # a set without rates: any positive number works
     q /= scale[:, None, None]
@@ -45,7 +46,7 @@ def copy_as_result(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def working_type(device: torch.device) -> torch.dtype:
-    """Return the type in which chains are solved: the most precise one of the device."""
+    """Return the type in which chains are solved: the most precise one that the device supports."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -75,7 +76,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tens
 
 
 def eliminate(q: Tensor, present: Tensor) -> Tensor:  # (n, n, B), (n, B) -> (n, B)
-    """Remove the states one by one, in place; return the rates s_k of leaving k for the states below it.
+    """Remove the states one after another, in place; return the rates s_k of leaving k for the states below it.
 
     Afterwards the row q[k, :k] holds the jump probabilities from k, and the column q[:k, k] the rates of entering k,
     both in the chain without the states above k.
@@ -135,10 +136,10 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
 # -- differentiable ----------------------------------------------------------------------------------------------------
 # The elimination with torch's own operators, none of them in place, for derivatives that the solvers do not support:
 # transforms of `torch.func`, forward mode, and gradients that are differentiated again. Torch differentiates these
-# operators to any order. The steps are those of `eliminate` and `substitute`. The relative change of a sum or quotient
-# is a mean or difference of the relative changes of its parts, so the derivatives are as accurate as the values.
-# Vectors are copied out of the matrix: a view would keep the whole matrix for the backward pass, and memory would grow
-# as n^3. Shapes: rates (B, n, n), mask (B, n) -> p (B, n).
+# operators to any order. The steps are the same as in `eliminate` and `substitute`. The relative change of a sum or
+# quotient is a mean or difference of the relative changes of its parts, so the derivatives are as accurate as the
+# values. Vectors are copied out of the matrix: a view would keep the whole matrix for the backward pass, and memory
+# would grow as n^3. Shapes: rates (B, n, n), mask (B, n) -> p (B, n).
 
 
 def differentiable_distribution(rates: Tensor, mask: Tensor) -> Tensor:
@@ -165,10 +166,10 @@ def differentiable_distribution(rates: Tensor, mask: Tensor) -> Tensor:
 # -- for export --------------------------------------------------------------------------------------------------------
 # The elimination as a graph of plain operators, for programs that have only torch or an ONNX runtime.
 #
-# The sums, products and quotients are those of `eliminate` and `substitute`, in float64, so that every probability
-# keeps its relative accuracy. All steps of a graph have one shape, so all n states stay in place and factors of 0 and 1
-# mark the removed ones. The steps are a scan over the states, whose number is known when the graph runs. Padding may
-# be anywhere. Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n).
+# The sums, products and quotients are the same as in `eliminate` and `substitute`, in float64, so that every
+# probability keeps its relative accuracy. All steps of a graph have one shape, so all n states stay in place and
+# factors of 0 and 1 mark the removed ones. The steps are a scan over the states, whose number is known when the graph
+# runs. Padding may be anywhere. Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n).
 
 
 def exported_distribution(rates: Tensor, mask: Tensor) -> Tensor:

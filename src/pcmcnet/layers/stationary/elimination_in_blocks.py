@@ -1,18 +1,18 @@
-"""The same elimination for large sets: states are removed in panels, and matrix products do most of the work.
+"""The elimination for large sets: states are removed in panels, and matrix products do most of the work.
 
-Take the panel P = {m, ..., t-1} from the top of the remaining states. For its states, all states below m act as one,
+The panel P = {m, ..., t-1} consists of the last remaining states. For its states, all states below m act as one,
 entered at the rate sum_{j<m} q_kj: an elimination on |P| + 1 states gives the exits s_k and the panel's factors, U
 above the diagonal and L below it. The rows and columns that link the panel to the rest follow from two triangular
 systems, and the rates that the panel adds between the states below it follow from one product:
 
     (D - U) Q[P, :m] = Q[P, :m],    Q[:m, P] (I - L) = Q[:m, P],    Q[:m, :m] += Q[:m, P] Q[P, :m]    (new = old).
 
-The systems have no positive entry off the diagonal, so their inverses have no negative entry. Solving them therefore
-only adds, multiplies and divides non-negative numbers, and every component keeps its relative accuracy.
-The gradient is built in the same way, from the bottom. State k of a panel needs sums over i < k or j < k: the part
-below m is computed for the whole panel in one product, and the rest is small. The steps inside a panel are in
-:mod:`panel`.
-Shapes: the batch is the first axis, as matrix products expect: q (B, n, n), mask (B, n) -> p (B, n).
+The matrices of these systems have no positive entry off the diagonal, so their inverses have no negative entry. Solving
+them therefore only adds, multiplies and divides non-negative numbers, and every component keeps its relative accuracy.
+The gradient is built in the same way, starting with the first states. State k of a panel needs sums over i < k or j <
+k: the part of these sums below m is computed for the whole panel in one product, and the rest is small. The steps
+inside a panel are in :mod:`panel`. Shapes: the batch is the first axis, as matrix products expect: q (B, n, n), mask
+(B, n) -> p (B, n).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def panel_steps(q: Tensor) -> ModuleType:
 
 
 def panels(n: int, width: int) -> list[tuple[int, int]]:
-    """Return panels [m, top) of the states above 0, from the bottom."""
+    """Return panels [m, top) of the states above 0, in ascending order."""
     return [(m, min(m + width, n)) for m in range(1, n, width)]
 
 

@@ -1,10 +1,11 @@
-"""The elimination on a CUDA device: one program per set, its matrix in registers.
+"""The elimination on a CUDA device: one program per set, with the set's matrix in registers.
 
-The steps are those of :mod:`elimination`, in the type of the rates: the forward pass never subtracts, so float32 keeps
-about six digits of every component. Registers are not made for reading one row and one column of a matrix: each read is
-a sum over the whole matrix. So once half of the states are removed, the rest continues in a matrix of half the size.
-Rows of factors are N apart, a multiple of 4: a thread then holds four neighbours, which it adds up by itself.
-Shapes: rates (B, n, n), mask (B, n) -> p (B, n); factors (B, N, N), transposed results of ``eliminate``, exits (B, n).
+The steps are the same as in :mod:`elimination`, in the type of the rates: the forward pass never subtracts, so float32
+keeps about six digits of every component. Reading one row or one column of a matrix in registers is slow, because each
+read is a sum over the whole matrix. So once half of the states have been removed, the remaining states are moved to a
+matrix of half the size. Rows of factors are N numbers apart, and N is a multiple of 4, so that a thread holds four
+neighbouring numbers and adds them up by itself. Shapes: rates (B, n, n), mask (B, n) -> p (B, n); factors (B, N, N),
+transposed results of ``eliminate``, exits (B, n).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"

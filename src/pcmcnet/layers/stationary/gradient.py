@@ -1,14 +1,14 @@
-"""Derivatives of the stationary distribution: its solvers as operators of torch, each with its backward pass.
+"""Derivatives of the stationary distribution: its solvers as torch operators, each with its backward pass.
 
     pcmcnet::stationary(rates, mask) -> (p, factors, exits, working_p, scale)
     pcmcnet::stationary_backward(grad, mask, factors, exits, working_p, scale) -> gradient w.r.t. the rates
 
 Plain reverse mode, which training uses, is one backward pass from the factors of the elimination. Gradients that are
-differentiated again come from ``elimination.differentiable_distribution``. ``torch.compile`` and ``torch.export`` treat
-an operator as one step and only need the shapes of its results. The operators are registered through a
-``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, above all the first one, which
-would load the compiler even if nothing is compiled.
-Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``Solver``.
+differentiated again are computed by ``elimination.differentiable_distribution``. ``torch.compile`` and ``torch.export``
+treat an operator as one step and only need the shapes of its results. The operators are registered through a
+``torch.library.Library``: calls take less time than with ``torch.library.custom_op``, above all the first call, which
+would load the compiler even if nothing is compiled. Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other
+results are flat, see ``Solver``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # p, factors, exits, wo
 
 
 class Solver(Protocol):
-    """A module of two functions. The tensors passed between them are flat, in a layout that only the module knows."""
+    """A module with two functions. The tensors passed between them are flat, in a layout that only the module knows."""
 
     def forward(self, rates: Tensor, mask: Tensor, /) -> Results:
         """Solve the chains: (B, n, n), (B, n) -> p (B, n) in the result type, and four flat tensors for ``backward``.
@@ -70,7 +70,7 @@ def has_triton_solver(sets: Tensor) -> bool:  # (B, n, ...)
 
 
 def factor_width(sets: Tensor) -> int:  # (B, n, ...)
-    """Return the width of a set's matrix of factors: n, or on a GPU the next of the compiled widths."""
+    """Return the width of a set's matrix of factors: n or, with the Triton kernel, the next larger compiled width."""
     n = sets.shape[1]
     return next(w for w in settings.ELIMINATION_TRITON_WIDTHS if n <= w) if has_triton_solver(sets) else n
 

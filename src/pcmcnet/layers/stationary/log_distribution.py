@@ -2,12 +2,12 @@
 
 The rates of leaving state i are exp f_ij = exp(m_i) r_ij, with m_i the largest f_ij. Dividing them by exp(m_i)
 multiplies the probability of the state by exp(m_i). So if p is the stationary distribution of the rates r, which are at
-most 1 in every row, that of the rates exp f is
+most 1 in every row, the log stationary distribution of the rates exp f is
 
     log p_i - m_i + a constant that makes the probabilities sum to 1.
 
-Other rate forms divide all rates of a set by the largest. Rates far below it, and their gradients, then vanish in the
-floor: a network that separates alternatives well could reach such a state and never leave it.
+Other rate forms divide all rates of a set by the largest. Rates far below the largest one, and their gradients, then
+vanish in the floor, so that a network that separates alternatives well could reach such a state and never leave it.
 Shapes: scores (B, J, J), mask (B, J) -> log p (B, J).
 """
 
@@ -49,7 +49,7 @@ def log_state_scales(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def state_scaled_rates(scores: Tensor, scales: Tensor) -> Tensor:
-    """Return rates whose largest in each row is about 1: (B, J, J), log-scales (B, J) -> (B, J, J)."""
+    """Return rates, scaled so that the largest in each row is about 1: (B, J, J), log-scales (B, J) -> (B, J, J)."""
     return above_floor((scores - scales.unsqueeze(2)).clamp(max=0).exp())
 
 

@@ -26,7 +26,7 @@ LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 def state_scaled_rates(scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    """Return rates whose largest in each row is about 1, and their log-scales, the largest scores of the rows."""
+    """Return rates, scaled so that the largest in each row is about 1, and the log-scale of each row."""
     rates, scales = _RowRates.apply(scores, mask, floor)
     return rates, scales
 

@@ -28,7 +28,7 @@ UNIT = tl.constexpr(0x85EBCA6B)
 
 @triton.jit
 def scramble(x):
-    """Return a hash of 32 bits."""
+    """Return a 32-bit hash."""
     x ^= x >> 16
     x *= 0x7FEB352D
     x ^= x >> 15
@@ -45,7 +45,7 @@ def unit_number(unit):
 
 @triton.jit
 def drop(h, seed, pair, unit, limit):
-    """Set random entries of (R, C) to 0, by seed, pair (R,) and unit (C,); the weights contain the dropout scale."""
+    """Set entries of (R, C) to 0, drawn by seed, pair (R,) and unit (C,); the weights contain the dropout scale."""
     a, b = pair_numbers(pair, seed)
     return drop_units(h, a, b, unit_number(unit), limit)
 
@@ -61,8 +61,8 @@ def pair_numbers(pair, seed):
 def drop_units(h, a, b, c, limit):
     """Set entries of (R, C) to 0 as ``drop`` does, in float32, given the hashes a, b (R,) and c (C,).
 
-    The comparison and the selection are one block of assembly: compilers defer the selections, and pack and unpack the
-    results of the comparisons in between.
+    The comparison and the selection are one block of assembly, because compilers would defer the selections, and pack
+    and unpack the results of the comparisons in between.
     """
     return tl.inline_asm_elementwise(
         """{
@@ -130,7 +130,7 @@ def numbers_of_units(width: int, device: torch.device) -> Tensor:
 
 
 def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:
-    """Return the rates of given scores: (B, n, n), mask (B, n) -> (B, n, n)."""
+    """Return the rates for given scores: (B, n, n), mask (B, n) -> (B, n, n)."""
     result: Tensor = _Rates.apply(scores, mask, rate, epsilon, floor)
     return result
 
@@ -162,7 +162,7 @@ class _Rates(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
 def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
-    """Read the matrix of a set twice: to find its largest entry, and to divide by it."""
+    """Read the matrix of a set twice: first to find its largest entry, then to divide by it."""
     wait_for_earlier()
     b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
     scores += b * n * n

@@ -1,4 +1,4 @@
-"""Hidden layers of the pair network in Triton: the linear first layer, then the others, forward and backward."""
+"""Hidden layers of the pair network in Triton: the linear first layer, then the later layers, forward and backward."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 
@@ -68,7 +68,7 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients w.r.t. all of ``given``, from that w.r.t. both halves (B, J, 2 H), in bfloat16."""
+    """Return the gradients w.r.t. all of ``given``, from the gradient w.r.t. both halves (B, J, 2 H), in bfloat16."""
     # 1. The gradients of the weights: one product over all alternatives, then its columns are distributed.
     _, *shape = given.shape
     units, both = len(given.bias), d_halves.flatten(0, 1)

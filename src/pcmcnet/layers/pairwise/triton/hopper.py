@@ -110,14 +110,14 @@ def _operands(pairs: Tensor, weight: Tensor) -> tuple[TensorDescriptor, TensorDe
 
 
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
-    """Return the number of programs to launch, the same for every tile of units; ``spare`` processors stay free."""
+    """Return the number of programs to launch, the same for every tile of units; ``spare`` processors are left free."""
     across = unit_tiles(weight)
     return across * max((multiprocessor_count(device) - spare) // across, 1)
 
 
 @gluon.jit
 def shared_memory(h, weight, result, KEEP: gl.constexpr, CHUNKS: gl.constexpr):
-    """Allocate memory for chunks of pairs, for the weights and for a result tile of each group; and barriers."""
+    """Allocate barriers, and memory for chunks of pairs, for the weights and for a result tile of each group."""
     hs = gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, CHUNK], h.layout)
     ws = gl.allocate_shared_memory(gl.bfloat16, [CHUNKS, UNITS, CHUNK], weight.layout)
     kept = gl.allocate_shared_memory(gl.bfloat16, [2, ROWS if KEEP else 8, UNITS], result.layout)
@@ -252,7 +252,8 @@ def _last_layer_forward(
 ):
     """Multiply (pairs, D) by (H, D)^T; ``out`` (tiles across, room) gets partial scores.
 
-    The rows are those of a chunk, whose first pair is in ``bounds``; scores are written at the positions of the pairs.
+    The rows are the pairs of a chunk, whose first pair is in ``bounds``; scores are written at the positions of the
+    pairs.
     """
     shared = shared_memory(h, weight, slopes, KEEP, CHUNKS)
     layer_of = (bias, w, numbers, out, seeds + layer, room, limit)
@@ -310,7 +311,7 @@ def _forward_tiles(
 
 @gluon.jit
 def _slopes(x, SLOPE: gl.constexpr):
-    """Return 1 above 0 and the slope elsewhere; one block of assembly for the reason given in ``drop_units``."""
+    """Return 1 above 0 and the slope elsewhere; a block of assembly, for the reason given in ``drop_units``."""
     return gl.inline_asm_elementwise(
         """{
         .reg .pred up;
@@ -331,7 +332,7 @@ def _slopes(x, SLOPE: gl.constexpr):
 def last_layer_input_gradient(
     slopes: Tensor, weight: Tensor, gradient: Tensor, *, bounds: Tensor, dropout: tuple[Tensor, int, int]
 ) -> Tensor:
-    """Return slopes (room, H) times weight (D, H)^T, each row times its gradient (room,).
+    """Return slopes (room, H) times weight (D, H)^T, with each row multiplied by its gradient (room,).
 
     Rows after the last pair are arbitrary. ``dropout``: the seeds, the index of the previous layer's seed, and the
     limit, which is 0 without dropout.
@@ -544,7 +545,7 @@ def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl
 
 @gluon.jit
 def _weighted(c, g):
-    """Weight pairs (ROWS, CHUNK) by g (CHUNK,), two at a time."""
+    """Weight pairs (ROWS, CHUNK) by g (CHUNK,), two pairs at a time."""
     return gl.inline_asm_elementwise(
         "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [c, g[None, :]], dtype=gl.bfloat16, is_pure=True, pack=2
     )

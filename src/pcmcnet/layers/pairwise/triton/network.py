@@ -1,9 +1,9 @@
 """Scores of all ordered pairs on a CUDA device, forward and backward: matrix products, with fused kernels around them.
 
-A tensor with one number per pair and unit costs about as much to move as to multiply. So one pass builds the first
+Moving a tensor with one number per pair and unit takes about as long as multiplying it. So one pass builds the first
 hidden layer from its two thin matrices; bias, activation and dropout of a later layer are applied where its product is
-read or written; and the last layer writes a single number per pair. Products are in float32 or bfloat16 and accumulate
-in float32. If the GPU and the layer allow it, the last layer has special kernels (``hopper``).
+read or written; and the last layer writes a single number per pair. Products are computed in float32 or bfloat16, with
+sums in float32. If the GPU and the layer allow it, the last layer has special kernels (``hopper``).
 
 Pairs are processed in chunks of whole rows (b, i); see ``pair_layout``. Values for the backward pass are saved if all
 of them fit into a budget; otherwise they are computed again, chunk by chunk, so that memory is bounded for any n.
@@ -96,9 +96,10 @@ class TritonPairNetwork:
 
     @property
     def pairs_at_once(self) -> int:
-        """Pairs of a chunk without a backward pass: as many as memory allows, because fewer chunks need fewer launches.
+        """Pairs per chunk without a backward pass: as many as memory allows, because fewer chunks need fewer launches.
 
-        A large batch has at least four chunks: building the first layer of the first chunk overlaps with no other work.
+        A large batch has at least four chunks, because building the first layer of the first chunk overlaps with no
+        other work.
         """
         room = self.options.budget(self.leave.device) // (2 * self.width * self.hidden[0][0].element_size())
         quarter = self.sets * self.places * self.layout.row // 4
@@ -127,8 +128,8 @@ class TritonPairNetwork:
     def score_in_turns(self, chunks: Sequence[DeviceChunk], parts: Tensor) -> None:
         """Score chunks; the first hidden layer of each is built while the products of the previous chunk run.
 
-        Building is limited by memory and products by the matrix units, so each has separate processors. Products have
-        priority.
+        Building is limited by memory and products by the matrix units, so each runs on separate processors. Products
+        have priority.
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if is_collecting_kernels() else high_priority_stream(self.leave.device)
@@ -155,9 +156,9 @@ class TritonPairNetwork:
     def all_gradients(
         self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype, *, shift: bool = True
     ) -> Gradients:
-        """Return all gradients: those in the halves in type ``dtype``, that in the shift if ``shift``.
+        """Return all gradients: w.r.t. the halves in type ``dtype``, the layers and, if ``shift``, the shift.
 
-        On a Hopper GPU the first chunk writes the gradients of the last hidden layer; all others start at 0.
+        On a Hopper GPU the first chunk writes the gradients of the last hidden layer; all other gradients start at 0.
         """
         gradient = gradient.contiguous()
         allocate = torch.zeros_like if self.hopper is None else torch.empty_like
@@ -180,7 +181,7 @@ class TritonPairNetwork:
     # -- forward ------------------------------------------------------------------------------------------------
 
     def forward(self, chunk: DeviceChunk, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> ChunkState:
-        """Compute the hidden layers of a chunk, given the first one, and write partial scores."""
+        """Compute the hidden layers of a chunk, given the first hidden layer, and write partial scores."""
         inputs, results = [h], []
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
@@ -263,7 +264,10 @@ class TritonPairNetwork:
         self.first_hidden_backward(chunk, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: ChunkState, sums: Gradients) -> Tensor:
-        """Return the gradient w.r.t. the input of a product, given that of its result; add those of weight and bias."""
+        """Return the gradient w.r.t. the input of a product, given the gradient w.r.t. its result.
+
+        The gradients of the weight and the bias are added to ``sums``.
+        """
         sums.layers[2 * k - 1].add_(d_bias.sum(0))
         sums.layers[2 * k - 2].add_(_outer(d, state.inputs[k - 1]))
         return d @ self.hidden[k - 1][0]
@@ -323,7 +327,7 @@ class TritonPairNetwork:
         )
 
     def over_sets(self, kernel: Any, chunk: DeviceChunk, *tensors: Tensor, room: int, **kind: Any) -> None:
-        """Launch a kernel between (B, J, J) and the pairs of a chunk."""
+        """Launch a kernel that copies between (B, J, J) and the pairs of a chunk."""
         shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
         launch(kernel, self.grid(chunk, 8), *self.find(chunk), *tensors, *self.where(chunk), room, **shape)
 
@@ -342,7 +346,7 @@ class TritonPairNetwork:
 
 @cache
 def _hopper_kernels(device: torch.device) -> ModuleType | None:
-    """Return the kernels for the last hidden layer on a Hopper GPU, or None if device or Triton lack support."""
+    """Return the kernels for the last hidden layer on a Hopper GPU, or None if they are not supported here."""
     is_tested = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
     capability = torch.cuda.get_device_capability(device)
     if not is_tested or find_spec("triton.experimental.gluon") is None or capability != (9, 0):
@@ -394,7 +398,7 @@ def scores_of_inputs(
 
 
 def _split(sets: Tensor | None) -> Iterable[Any]:
-    """Split a tensor into the sets of each launch; without a mask, every launch gets None."""
+    """Split a tensor into the sets of each launch; for None (no mask), every launch gets None."""
     return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_PER_LAUNCH)
 
 

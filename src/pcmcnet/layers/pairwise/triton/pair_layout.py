@@ -6,7 +6,7 @@ alternatives come first, so the pair is at
     starts_b + i (n_b - 1) + j - (j > i)        with starts_b the sum of n (n - 1) over the sets before.
 
 Only the device knows the sizes n: tensors have room for the pairs of padded sets, and kernels read the actual number.
-Without a mask all n^2 pairs are included, because the alternatives entered are not those left.
+Without a mask all n^2 pairs are included, because the alternatives entered are not the same as those left.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -94,7 +94,7 @@ class PairLayout:
 
 
 def columns(places: int) -> int:
-    """Return the block size for a row of (J, J); there are few sizes, because kernels are compiled for each."""
+    """Return the block size for a row of (J, J); there are few sizes, because kernels are compiled for each size."""
     return max(int(triton.next_power_of_2(places)), 64)
 
 
