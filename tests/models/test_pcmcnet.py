@@ -52,7 +52,7 @@ def test_an_invalid_option_is_refused_by_name(option: str, value: Any, message: 
 
 
 def test_relu_rates_need_an_epsilon() -> None:
-    with pytest.raises(ConfigError, match=r"rate='relu' needs epsilon > 0.*the paper's is 0.5"):
+    with pytest.raises(ConfigError, match=r"rate='relu' needs epsilon > 0.*The paper uses 0.5"):
         PCMCNet(rate="relu", epsilon=0.0)
 
 

@@ -184,7 +184,7 @@ def test_an_unusable_compiled_library_is_logged_and_ignored(
         compiled_steps.compiled_library.cache_clear()
         monkeypatch.setattr(compiled_steps, "VERSION", -1)
         assert compiled_steps.compiled_library() is None
-        assert ("has another version than" in caplog.text) is compiled_steps.LIBRARY_FILE.exists()
+        assert ("belongs to another version of" in caplog.text) is compiled_steps.LIBRARY_FILE.exists()
         compiled_steps.compiled_library.cache_clear()
         monkeypatch.setattr(compiled_steps, "LIBRARY_FILE", broken)
         assert compiled_steps.compiled_library() is None

@@ -250,7 +250,7 @@ def _learn_encoder(model: ChoiceModel, train: Sets | None, valid: Sets | None, w
     if shards < workers.count:
         log.warning(
             "a buffer has about %.0f shards for %d workers, so some workers will be idle: scan the table again with "
-            "more memory, which is the total of all workers.",
+            "more memory; this amount is the total for all workers.",
             shards,
             workers.count,
         )

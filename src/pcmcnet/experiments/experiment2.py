@@ -94,7 +94,7 @@ def _read(path: Path) -> ChoiceData:
     try:
         table = pyarrow.csv.read_csv(path)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: expected a CSV file, could not read it ({error}).") from error
+        raise InputError(f"{path}: expected a CSV file, but it could not be read ({error}).") from error
     return ChoiceData.from_long(with_airline(table), **ROLES)
 
 

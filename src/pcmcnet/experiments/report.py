@@ -102,8 +102,8 @@ def _tables() -> dict[str, Any]:
 # -- Saved fits --------------------------------------------------------------------------------------------------------
 # Models are fitted to a training part and a development part, and saved, so that an interrupted experiment can resume.
 #
-# folder/<model>-<hash>/     a saved model; the hash covers all inputs of the fit: options, both parts, seed. During the
-# fit, the folder contains the checkpoint of a network
+#     folder/<model>-<hash>/     a saved model; the hash covers all inputs of the fit: options, both parts, seed. During
+#                                the fit, the folder contains the checkpoint of a network
 #
 # These functions do not see the test part, so it cannot influence a fit.
 

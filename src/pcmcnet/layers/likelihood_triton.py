@@ -1,7 +1,7 @@
 """Log-probabilities and the mean NLL on a CUDA device: one kernel for each forward and each backward pass.
 
-The formulas are the same as in :mod:`~pcmcnet.layers.likelihood`. Shapes: p and mask (B, n) -> log p (B, n); log p (B,
-n), chosen and weight (B,) -> sums (2,).
+The formulas are the same as in :mod:`~pcmcnet.layers.likelihood`.
+Shapes: p and mask (B, n) -> log p (B, n); log p (B, n), chosen and weight (B,) -> sums (2,).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"

@@ -17,7 +17,8 @@ width). The code of the kind defines the input for one content: standardised num
 trend for a date and time; category indices for a list; hashes and values of words for a text; (C, H, W) numbers from 0
 to 1 for a picture. The encoder of each kind is in `pcmcnet.data.kinds.networks`, unless the user provides one. An
 encoder must encode contents independently, so that a vector depends only on its content; batch normalisation is not
-allowed. Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the width may be 0.
+allowed.
+Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the width may be 0.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def iterate_in_parallel(
     """Yield the results of a function for every part, in order, while up to ``max_workers`` parts run in threads.
 
     If the next part in order has failed, if there is an interrupt, or if the caller stops iterating, no further parts
-    are started, ``on_abort`` is called, and the running parts are allowed to finish.
+    are started, ``on_abort`` is called, and the running parts are awaited.
     """
     if min(max_workers, len(parts)) < 2:
         yield from map(function, parts)

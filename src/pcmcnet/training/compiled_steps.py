@@ -125,7 +125,7 @@ def compiled_library() -> Any:
         return None
     if layout != _layout():
         log.warning(
-            "%s has another version than this package: training uses PyTorch, which is slower. Reinstall pcmcnet",
+            "%s belongs to another version of this package: training uses PyTorch, which is slower. Reinstall pcmcnet",
             LIBRARY_FILE,
         )
         return None

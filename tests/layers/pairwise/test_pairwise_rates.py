@@ -467,7 +467,7 @@ def test_initial_weights_of_the_paper_have_variance_2_over_fan_in() -> None:
         ({"initialisation": "papper"}, r"unknown initialisation 'papper'\. Did you mean 'paper'\?"),
         ({"precision": "half"}, r"unknown precision 'half'"),
         ({"rate": "relu"}, r"rate='relu' needs epsilon > 0"),
-        ({"rate": "relu", "epsilon": 0}, r"rate='relu' needs epsilon > 0.*the paper's is 0\.5"),
+        ({"rate": "relu", "epsilon": 0}, r"rate='relu' needs epsilon > 0.*The paper uses 0\.5"),
         *(({"rate": r, "epsilon": -0.1}, r"epsilon must be .* at least 0, got -0\.1") for r in get_args(RateForm)),
         ({"epsilon": math.nan}, "epsilon must be .* at least 0, got nan"),
         ({"epsilon": math.inf}, "epsilon must be .* at least 0, got inf"),

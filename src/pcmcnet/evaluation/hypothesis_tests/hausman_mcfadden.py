@@ -164,7 +164,9 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
             f"the test needs estimates of all coefficients, but these are fixed or at a bound: {listed(constrained)}."
         )
     if model.estimates_.unbounded:
-        raise InputError(f"{listed(model.estimates_.unbounded)} has no finite estimate: leave it out first.")
+        raise InputError(
+            f"leave out coefficients without a finite estimate first: {listed(model.estimates_.unbounded)}."
+        )
     return sets.with_positive_weight()
 
 

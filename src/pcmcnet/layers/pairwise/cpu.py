@@ -15,12 +15,12 @@ of chunks:
              Halves are added, and gradients summed, block by block. Used for narrow networks, where these sums take
              much of the time.
     pairs    a given number of single pairs, found by their indices, without pairs of an alternative with itself. All
-    chunks have about the same size and need few calls, which suits threads. Used for wide networks.
+             chunks have about the same size and need few calls, which suits threads. Used for wide networks.
 
 The chunks depend only on the data, so the dropout masks are the same for any number of threads. The backward pass needs
 the activations. They are saved up to a memory budget; beyond the budget they are computed a second time, with the same
-masks, so that memory is bounded for any n. Shapes: leave and enter (B, J, H) -> scores (B, J, J), where row i is left
-and column j entered; chunks are (P, .).
+masks, so that memory is bounded for any n.
+Shapes: leave and enter (B, J, H) -> scores (B, J, J), where row i is left and column j entered; chunks are (P, .).
 """
 
 from __future__ import annotations

@@ -353,4 +353,4 @@ def require_rate(rate: str, epsilon: float) -> None:
     if not (0 <= epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
     if rate == "relu" and epsilon == 0:
-        raise ConfigError("rate='relu' needs epsilon > 0, because both rates of a pair could be 0; the paper uses 0.5.")
+        raise ConfigError("rate='relu' needs epsilon > 0: otherwise both rates of a pair can be 0. The paper uses 0.5.")

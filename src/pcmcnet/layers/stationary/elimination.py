@@ -17,8 +17,8 @@ z with G z = g - c 1,
 However, if transitions are fast within groups of states and rare between them, the values z of the states of a group
 agree in all their digits, and their differences are rounding noise. So z is never formed: the same matrix is built from
 the factors of the elimination, one state at a time, and the elasticities q_ij dL/dq_ij are exact to rounding error for
-any rates. Shapes: the batch is the last axis, so that each step works on long vectors: q (n, n, B), present (n, B) -> p
-(n, B).
+any rates.
+Shapes: the batch is the last axis, so that each step works on long vectors: q (n, n, B), present (n, B) -> p (n, B).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ The matrices of these systems have no positive entry off the diagonal, so their 
 them therefore only adds, multiplies and divides non-negative numbers, and every component keeps its relative accuracy.
 The gradient is built in the same way, starting with the first states. State k of a panel needs sums over i < k or j <
 k: the part of these sums below m is computed for the whole panel in one product, and the rest is small. The steps
-inside a panel are in :mod:`panel`. Shapes: the batch is the first axis, as matrix products expect: q (B, n, n), mask
-(B, n) -> p (B, n).
+inside a panel are in :mod:`panel`.
+Shapes: the batch is the first axis, as matrix products expect: q (B, n, n), mask (B, n) -> p (B, n).
 """
 
 from __future__ import annotations

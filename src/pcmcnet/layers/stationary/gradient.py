@@ -7,8 +7,8 @@ Plain reverse mode, which training uses, is one backward pass from the factors o
 differentiated again are computed by ``elimination.differentiable_distribution``. ``torch.compile`` and ``torch.export``
 treat an operator as one step and only need the shapes of its results. The operators are registered through a
 ``torch.library.Library``: calls take less time than with ``torch.library.custom_op``, above all the first call, which
-would load the compiler even if nothing is compiled. Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other
-results are flat, see ``Solver``.
+would load the compiler even if nothing is compiled.
+Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``Solver``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The panel is P = {m, ..., t-1}; the steps around it are in :mod:`elimination_in_blocks`. For the states of the panel,
 all states below m act as one, so the panel is a chain of |P| + 1 states, which :mod:`elimination` solves.
-:mod:`panel_triton` has the same functions for a CUDA device. Shapes: q and flow (B, n, n), exits, mask, p and pb (B,
-n), matrices of a panel (B, b, b).
+:mod:`panel_triton` has the same functions for a CUDA device.
+Shapes: q and flow (B, n, n), exits, mask, p and pb (B, n), matrices of a panel (B, b, b).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Steps of the blocked elimination inside one panel of states, on a CUDA device: one program per set.
 
 The functions are the same as in :mod:`panel`. The matrix of a panel is in registers; the rows that link it to the
-states below are read from memory, ``COLUMNS`` columns at a time. Shapes: q and flow (B, n, n), contiguous; exits, mask,
-p and pb (B, n); matrices of a panel (B, P, P).
+states below are read from memory, ``COLUMNS`` columns at a time.
+Shapes: q and flow (B, n, n), contiguous; exits, mask, p and pb (B, n); matrices of a panel (B, P, P).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -52,7 +52,7 @@ def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: T
 
     So it is enough to compute the numbers in brackets, from products of rows with rows, one state at a time: one
     matrix product then gives all rows. The means l_k . r_k are subtracted from the r_k first. The equation removes
-    these means anyway. If they were subtracted later, the gradients of groups of states that rarely mix would lose
+    these means anyway. If they were not subtracted first, the gradients of groups of states that rarely mix would lose
     digits to cancellation.
     """
     rows, leave = flow[:, m:top, :m], q[:, m:top, :top].tril(m - 1)
