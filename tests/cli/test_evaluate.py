@@ -85,7 +85,7 @@ CASES = {
     "no choices": (["{model}", "{here}/new.csv"], r"has no column 'took'"),
     "top of words": (
         ["{model}", "{table}", "--top", "one"],
-        r"--top: expected .* integers such as 1,5, got 'one'",
+        r"--top: expected .* integers such as 1,5; got 'one'",
     ),
     "top of nothing": (["{model}", "{table}", "--top", "0"], r"top must be distinct whole numbers of at least 1"),
     "seed below 0": (["{model}", "{table}", "--seed", "-1"], r"seed must be a whole number of at least 0, got -1"),

@@ -79,7 +79,7 @@ def test_offers_are_written_for_many_individuals(cli: Run, fitted: Path, catalog
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "expected either --revenue COLUMN for the offer or --price COLUMN"),
+        ([], "expected either --revenue COLUMN to optimise the offer or --price COLUMN"),
         (["--revenue", "margin", "--price", "price"], "expected either --revenue"),
         (["--revenue", "margin", "--ladder", "1,2"], "--ladder is an option for prices: add --price"),
         (["--revenue", "margin", "--inventory", "x"], "--inventory is an option for prices: add --price"),

@@ -124,7 +124,7 @@ def test_named_spaces_combine_with_fixed_and_searched_options(
         (["--model", "uniform"], "uniform has no options: there is nothing to tune."),
         (["--model", "pcmnet"], "unknown model 'pcmnet'. Did you mean 'pcmcnet'?"),
         (["--search", "lr"], "--search: expected name=low:high, name=log:low:high or name=a,b,c; got 'lr'."),
-        (["--search", "lr=1:2", "--set", "lr=1"], "lr is both fixed by --set and searched by --search"),
+        (["--search", "lr=1:2", "--set", "lr=1"], "lr is both fixed with --set and searched with --search"),
         (["--space", "huge"], "unknown space 'huge'. Known: default, paper, wide."),
         (["--trials", "0"], "trials must be a whole number of at least 1"),
         (["--valid", "0"], "valid must be a number above 0 and below 1"),

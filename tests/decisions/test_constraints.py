@@ -66,8 +66,8 @@ def test_infeasible_constraints_are_named() -> None:
         ({"together": [("a",)]}, "together: expected groups of at least two"),
         ({"capacity": {"shelf": "much"}}, "capacity of shelf"),
         ({"capacity": {"shelf": float("nan")}}, "capacity of shelf"),
-        ({"at_most": {"brand": 2}}, "at_most: expected whole numbers by value, .* got 2"),
-        ({"at_least": {"brand": {"x": -1}}}, "at_least: expected whole numbers by value"),
+        ({"at_most": {"brand": 2}}, "at_most: expected a whole number for each value, .* got 2"),
+        ({"at_least": {"brand": {"x": -1}}}, "at_least: expected a whole number for each value"),
     ],
 )
 def test_invalid_constraints_are_rejected(words: dict[str, object], message: str) -> None:

@@ -155,7 +155,7 @@ def test_an_unseen_category_is_offered_like_any_other(data: pn.ChoiceData) -> No
         ({"revenue": [0, 1, float("nan"), 1, 1]}, "revenue of 'bus': expected a finite number, got nan"),
         ({"revenue": "comfort"}, "revenue: expected numbers, got 'low' for 'walk'"),
         ({"outside": "nothing"}, "'nothing' is not in the catalogue"),
-        ({"individual": None}, "the model needs the individual columns income"),
+        ({"individual": None}, "the model needs the individual-level columns income"),
         ({"individual": {"incom": 1}}, "individual: no value for 'income'.* 'incom'"),
         ({"individual": {"income": [1, 2]}}, "expected one, got 2: use optimise_offers"),
         ({"catalogue": {"mode": ["walk"], "price": [1.0]}}, "no column 'comfort', which the model was fitted on"),

@@ -63,7 +63,7 @@ def test_every_model_with_prices_has_a_willingness_to_pay(
 
 def test_invalid_arguments_are_rejected(driven: ChoiceData) -> None:
     model = MNL(formula="price").fit(driven)
-    with pytest.raises(InputError, match="'income' is an individual column"):
+    with pytest.raises(InputError, match="'income' is an individual-level column"):
         willingness_to_pay(model, driven, "income", "price")
     with pytest.raises(InputError, match="no probability depends on 'price'"):
         willingness_to_pay(Uniform().fit(driven), driven, "time", "price")

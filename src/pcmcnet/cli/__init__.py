@@ -1,8 +1,8 @@
 """The command line: ``pcmcnet --help``. Each command parses its options, calls the library and prints the result.
 
 Results go to standard output, messages and progress to standard error. An error prints one line and sets the exit
-status: 2 for bad input, 1 for a failure of the machine (memory, disk), 130 for Ctrl-C. If the reader of a pipe closes
-it, the program ends silently with 141.
+status: 2 for bad input, 1 for a system failure (memory, disk), 130 for Ctrl-C. If the reading end of a pipe is closed,
+the program exits silently with status 141.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command in ``sys.argv``; end with one line for each kind of error."""
+    """Run the command given in ``sys.argv``; on an error, print one line and exit."""
     import typer
 
     from pcmcnet.cli.app import app
@@ -91,9 +91,9 @@ def _fail(message: str, status: int) -> NoReturn:
 
 
 class NamedStream:
-    """Standard output or error whose write errors name the stream.
+    """Wrapper of standard output or standard error that adds the name of the stream to write errors.
 
-    If the reader of a pipe closes it, as in ``pcmcnet ... | head``, the program exits as if ended by SIGPIPE.
+    If the reading end of a pipe is closed, as in ``pcmcnet ... | head``, the program exits as if terminated by SIGPIPE.
     """
 
     def __init__(self, stream: Any, name: str) -> None:

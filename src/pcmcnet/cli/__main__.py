@@ -1,4 +1,4 @@
-"""Run the command line as ``python -m pcmcnet.cli``."""
+"""Run the command-line program as ``python -m pcmcnet.cli``."""
 
 from pcmcnet_command import command
 

@@ -43,14 +43,14 @@ class Command(TyperCommand):
 
 
 class LightCommand(Command):
-    """A command that needs neither explanations nor plots, and so fewer imports."""
+    """A command that imports fewer libraries, because it needs neither explanations nor plots."""
 
     stage = "pcmcnet.evaluation"
 
 
 app = typer.Typer(
     name="pcmcnet",
-    help="Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare.",
+    help="Context-aware discrete choice models: fit them to a table of choice sets, predict, evaluate and compare.",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,7 +70,7 @@ app.command(cls=Command)(export)
 def options(
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
 ) -> None:
-    """Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare."""
+    """Context-aware discrete choice models: fit them to a table of choice sets, predict, evaluate and compare."""
     if version:
         typer.echo(f"pcmcnet {package_version('pcmcnet')}")
         raise typer.Exit

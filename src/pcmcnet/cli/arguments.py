@@ -47,7 +47,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def _completer(names: Callable[[], tuple[str, ...]], *, several: bool = False) -> Callable[[str], list[str]]:
-    """Return a function that completes a name or, with ``several``, the last name of a list: ``uniform,Small=pcm``."""
+    """Return a function that completes a name or, with ``several``, the last name in a list: ``uniform,Small=pcm``."""
 
     def complete(incomplete: str) -> list[str]:
         start = max(incomplete.rfind(","), incomplete.rfind("=")) + 1 if several else 0
@@ -78,7 +78,7 @@ ModelName = Annotated[
 By = Annotated[str | None, typer.Option(help="Column that defines groups, which are held out as a whole.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, ...")]
-Top = Annotated[str, typer.Option(help="Report the top-N accuracy for these N.")]
+Top = Annotated[str, typer.Option(help="Report the top-N accuracy for these values of N.")]
 
 
 # -- Roles -------------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ _ROLES = {
     "weight": "Column with the weight of the choice set.",
     "keep": "Comma-separated columns to keep for grouping; the model does not use them.",
     "outside": 'Name of an outside option, such as "none", that is in every choice set but has no row.',
-    "conflict": "If an individual column varies within a choice set: 'error', or 'first' to use its first value.",
+    "conflict": "If an individual-level column varies within a choice set: 'error', or 'first' to use its first value.",
     "missing": "Missing values: 'error', or 'indicator' to add indicator features.",
     "kinds": f"Comma-separated kinds of rich columns, as column=kind: {', '.join(KINDS)}.",
 }
@@ -133,11 +133,14 @@ def with_role_options(command: Callable[..., None]) -> Callable[..., None]:
 DEFAULT_MEMORY = "1 GiB"
 _LARGE = "Tables larger than memory"
 Stream = Annotated[
-    bool, typer.Option("--stream", help="Read the table in chunks, not into memory.", rich_help_panel=_LARGE)
+    bool,
+    typer.Option(
+        "--stream", help="Read the table in chunks instead of loading it into memory.", rich_help_panel=_LARGE
+    ),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(help="Folder to cache the converted table in.", show_default=False, rich_help_panel=_LARGE),
+    typer.Option(help="Folder in which to cache the converted table.", show_default=False, rich_help_panel=_LARGE),
 ]
 Memory = Annotated[
     str | None,
@@ -162,7 +165,7 @@ def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
 
 
 def schema_of_command(params: Mapping[str, Any], purpose: str) -> Schema:
-    """Return the schema from ``context.params`` of a command that needs choices; raise SchemaError if it has none."""
+    """Return the schema of a command that needs choices, from ``context.params``; raise SchemaError without choices."""
     schema = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
     if schema.choices is None:
         raise SchemaError(f"{purpose} needs the choices: add --chosen COLUMN or --rank COLUMN.")
@@ -204,7 +207,8 @@ DEFAULT_WORKERS = 2
 Engine = Annotated[
     str,
     typer.Option(
-        help="local: this process. ray: workers of the Ray cluster at RAY_ADDRESS, or of a new one on this machine.",
+        help="local: run in this process. ray: use workers of the Ray cluster at RAY_ADDRESS, or of a new cluster "
+        "on this machine.",
         rich_help_panel=_ENGINE_PANEL,
     ),
 ]
@@ -219,7 +223,7 @@ Workers = Annotated[
 
 
 def worker_count(engine: str, workers: int | None) -> int:
-    """Return the number of workers, 0 for ``--engine local``; raise ConfigError if the two options do not fit."""
+    """Return the number of workers, 0 for ``--engine local``; raise ConfigError if the options cannot be combined."""
     from pcmcnet.checks import require_number, require_word
     from pcmcnet.errors import ConfigError
 

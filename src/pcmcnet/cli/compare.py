@@ -36,7 +36,9 @@ def compare(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     folds: Annotated[int | None, typer.Option(help="Number of cross-validation folds.  [default: 5]")] = None,
-    split: Annotated[float | None, typer.Option(help="Instead of folds: test on this share, fit on the rest.")] = None,
+    split: Annotated[
+        float | None, typer.Option(help="Instead of using folds, test on this share and fit on the rest.")
+    ] = None,
     by: Annotated[
         str | None, typer.Option(help="Column that defines groups. Folds and bootstrap samples keep groups whole.")
     ] = None,
@@ -44,7 +46,7 @@ def compare(
         float, typer.Option(help="Share of each training part held out for early stopping; 0 for none.")
     ] = 0.0,
     top: arguments.Top = "1,5",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the fits and the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the folds, the fits and the bootstrap.")] = 0,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Model option, as MODEL.option=value; repeatable.")
     ] = None,
@@ -60,7 +62,7 @@ def compare(
     Example: `pcmcnet compare trips.csv --choice-set trip --chosen took --features time,cost
     --models uniform,rank-by:cost,pcmcnet -o comparison`
 
-    With labels, options for single models, and all trips of a person in the same fold:
+    With labels, options for some of the models, and all trips of a person in the same fold:
     `pcmcnet compare trips.csv --schema roles.toml --models Cheapest=rank-by:cost,Small=pcmcnet,Large=pcmcnet
     --set Large.hidden=256,256 --set pcmcnet.epochs=50 --by person --folds 10 --valid 0.1 -o comparison`
     """
@@ -76,7 +78,7 @@ def compare(
     contestants = parse_models(models, set_ or [])
     top_sizes = parse_integers("--top", top)
     if folds is not None and split is not None:
-        raise ConfigError("--folds and --split exclude each other: use one of them.")
+        raise ConfigError("--folds and --split cannot be combined: use one of them.")
     if split is not None:
         require_number("--split", split, low=0, high=1, open_low=True, open_high=True)
     require_number("--valid", valid, low=0, high=1, open_high=True)
@@ -103,7 +105,7 @@ def compare(
 
 
 def _write(comparison: Comparison, output: Path, table: str) -> list[Path]:
-    """Write the page and the picture next to comparison.json and .md; return all four paths."""
+    """Write the HTML page and the figure next to comparison.json and comparison.md; return all four paths."""
     from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
 
     files = [output / "comparison.json", output / "comparison.md"]

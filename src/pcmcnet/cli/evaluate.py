@@ -23,7 +23,7 @@ def evaluate(
     truth: Annotated[
         str | None, typer.Option(help="Column with the true probabilities; adds the KL divergence.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the bootstrap.")] = 0,
     stream: arguments.Stream = False,
     cache: arguments.Cache = None,
     memory: arguments.Memory = None,

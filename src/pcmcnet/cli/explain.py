@@ -18,8 +18,8 @@ def explain(
         Path, typer.Argument(help="Table with the columns of the training table, preferably with choices.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")],
-    sets: Annotated[int, typer.Option(min=1, help="Choice sets to sample for the slow sections.")] = 150,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
+    sets: Annotated[int, typer.Option(min=1, help="Number of choice sets to sample for the slow sections.")] = 150,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for all random draws.")] = 0,
     skip: Annotated[
         list[str] | None, typer.Option(help="Section to leave out, such as axioms; repeatable.", show_default=False)
     ] = None,

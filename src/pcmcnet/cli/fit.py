@@ -52,7 +52,7 @@ def fit(
     """Fit a model to TABLE and save it.
 
     Checkpoints are saved in the output folder during training. After an interruption, run the same command with
-    `--resume`: it continues and ends with the same model.
+    `--resume`: it continues and produces the same model.
 
     Example: `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`
 
@@ -62,7 +62,7 @@ def fit(
     A table larger than memory. The converted table is cached next to it, or in `--cache`:
     `pcmcnet fit trips/ --schema roles.toml --stream --memory "2 GiB" -o model`
 
-    Several workers that share each batch. The model fits equally well, but its weights differ slightly from a
+    With several workers, which share each batch. The model fits equally well, but its weights differ slightly from a
     single-process fit because of floating-point rounding:
     `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
@@ -139,7 +139,7 @@ def _train(
 def _show_fit(
     estimator: ChoiceModel, train: Sets, held_out: Sets | None, output: Path, seconds: float, *, as_json: bool
 ) -> None:
-    """Print the summary of the model, its goodness of fit, and the epochs and weight decay of the fit."""
+    """Print the model summary, the goodness of fit, and the number of epochs and the weight decay of the fit."""
     from pcmcnet.evaluation import evaluate
 
     parts = {"training": train, **({} if held_out is None else {"held-out": held_out})}

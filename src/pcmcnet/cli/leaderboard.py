@@ -1,4 +1,4 @@
-"""``pcmcnet leaderboard``: all models with their defaults on many public tables."""
+"""``pcmcnet leaderboard``: compare all models, with their default options, on many public tables."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ def leaderboard(
         str | None,
         typer.Option(help="Comma-separated models.  [default: all]", autocompletion=arguments.complete_contestants),
     ] = None,
-    use: Annotated[str | None, typer.Option(help="Only tables of this use: development, judged or simulated.")] = None,
+    use: Annotated[
+        str | None, typer.Option(help="Include only tables with this use: development, judged or simulated.")
+    ] = None,
     folds: Annotated[int, typer.Option(help="Number of cross-validation folds per table.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the fits and the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the folds, the fits and the bootstrap.")] = 0,
     sets: Annotated[int, typer.Option(min=1, help="Sample larger tables down to about this many choice sets.")] = 5_000,
     seconds: Annotated[
-        float, typer.Option(help="Time limit of a fit, in seconds. Slower models are reported as too slow.")
+        float, typer.Option(help="Time limit for each fit, in seconds. Slower models are reported as too slow.")
     ] = 600.0,
     device: arguments.Device = "auto",
     open_: Open = False,
     json_: Json = False,
 ) -> None:
-    """Cross-validate all models with their defaults on public and simulated tables, and rank them.
+    """Cross-validate all models with their default options on public and simulated tables, and rank them.
 
-    Tables come from installed packages (`pcmcnet datasets` lists them). If a package is missing, its tables are skipped
-    and the command that installs it is printed. Each fold of each model is saved in the output folder when it is done.
-    After an interruption, run the same command to continue; you may also add tables and models. The results are
-    leaderboard.json, .md, .html and .png.
+    The tables are read from installed packages (`pcmcnet datasets` lists them). If a package is missing, its tables are
+    skipped and the command that installs it is printed. Each fold of each model is saved in the output folder when it
+    is done. After an interruption, run the same command to continue; you may also add tables and models. The results
+    are leaderboard.json, .md, .html and .png.
 
     Example: `pcmcnet leaderboard -o board` (about an hour on two cores)
 

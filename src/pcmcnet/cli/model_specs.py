@@ -1,7 +1,8 @@
-"""Parse the models of a comparison: ``uniform,Cheapest=rank-by:price,mnl`` and ``--set mnl.ridge=0.1``.
+"""Parse the list of models to compare: ``uniform,Cheapest=rank-by:price,mnl`` and ``--set mnl.ridge=0.1``.
 
-An entry is ``name``, or ``name:value`` with the value of the model's one required option, or either of them after
-``Label=``. An option of ``--set`` applies to the model with that label, else to all models with that registry name.
+An entry is ``name`` or, for a model with one required option, ``name:value``; either may be preceded by ``Label=``. An
+option given with ``--set`` applies to the model with that label or, if there is none, to all models with that registry
+name.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _spec(word: str, option: str) -> ModelSpec:
 
 
 def _required_options(kind: type[ChoiceModel]) -> list[str]:
-    """Return the options of a model that have no default."""
+    """Return the model's options that have no default."""
     return [f.name for f in fields(kind.config_class) if f.default is MISSING and f.default_factory is MISSING]
 
 

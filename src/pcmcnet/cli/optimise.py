@@ -1,4 +1,4 @@
-"""``pcmcnet optimise``: the best alternatives of a catalogue to offer, or the best prices."""
+"""``pcmcnet optimise``: find the best alternatives to offer from a catalogue, or the best prices."""
 
 from __future__ import annotations
 
@@ -25,46 +25,50 @@ def optimise(
     catalogue: Annotated[Path, typer.Argument(help="Table with one row for each alternative that could be offered.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the result.")],
     revenue: Annotated[str | None, typer.Option(help="Column with the revenue if the alternative is chosen.")] = None,
-    price: Annotated[str | None, typer.Option(help="Optimise the prices in this column, not the offer.")] = None,
+    price: Annotated[str | None, typer.Option(help="Optimise the prices in this column instead of the offer.")] = None,
     cost: Annotated[str | None, typer.Option(help="With --price: column with the cost of each alternative.")] = None,
     ladder: Annotated[str | None, typer.Option(help="With --price: comma-separated list of allowed prices.")] = None,
-    bounds: Annotated[str | None, typer.Option(help="With --price: lowest and highest price, as 50..200.")] = None,
-    inventory: Annotated[str | None, typer.Option(help="With --price: column with the stock.")] = None,
+    bounds: Annotated[str | None, typer.Option(help="With --price: lowest and highest price, such as 50..200.")] = None,
+    inventory: Annotated[
+        str | None, typer.Option(help="With --price: column with the stock of each alternative.")
+    ] = None,
     customers: Annotated[
-        float | None, typer.Option(help="With --inventory: number of customers that the stock serves.")
+        float | None, typer.Option(help="With --inventory: number of customers that the stock must serve.")
     ] = None,
     outside: Annotated[str | None, typer.Option(help="Label of the outside option, which is always available.")] = None,
     individual: Annotated[
-        Repeated, typer.Option(help="Value of an individual column, as income=40; repeatable.", show_default=False)
+        Repeated,
+        typer.Option(help="Value of an individual-level column, such as income=40; repeatable.", show_default=False),
     ] = None,
     individuals: Annotated[
-        Path | None, typer.Option(help="Table of individuals: find an offer for each, by local search.")
+        Path | None, typer.Option(help="Table of individuals; find an offer for each individual by local search.")
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="Number of alternatives to show: 5 for at most 5, or a range 2..5.")
+        str | None, typer.Option(help="Number of alternatives to show: 5 for at most 5, or a range such as 2..5.")
     ] = None,
     capacity: Annotated[
-        Repeated, typer.Option(help="Upper limit on the sum of a column, as shelf=120; repeatable.", show_default=False)
+        Repeated,
+        typer.Option(help="Upper limit on the sum of a column, such as shelf=120; repeatable.", show_default=False),
     ] = None,
     at_least: Annotated[
         Repeated,
         typer.Option(
-            help="Smallest number of alternatives with a value, as airline=A5:2; repeatable.", show_default=False
+            help="Minimum number of alternatives with a value, such as airline=A5:2; repeatable.", show_default=False
         ),
     ] = None,
     at_most: Annotated[
         Repeated,
         typer.Option(
-            help="Largest number of alternatives with a value, as airline=A5:2; repeatable.", show_default=False
+            help="Maximum number of alternatives with a value, such as airline=A5:2; repeatable.", show_default=False
         ),
     ] = None,
     always: Annotated[str, typer.Option(help="Comma-separated labels that must be shown.")] = "",
     never: Annotated[str, typer.Option(help="Comma-separated labels that must not be shown.")] = "",
     current: Annotated[
-        str | None, typer.Option(help="Comma-separated labels shown today, for comparison with the result.")
+        str | None, typer.Option(help="Comma-separated labels of the current offer, for comparison with the result.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(min=0, help="Time limit of the search, in seconds.")] = 60.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts of the search.")] = 0,
+    time_limit: Annotated[float, typer.Option(min=0, help="Time limit for the search, in seconds.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the random starts of the search.")] = 0,
     engine: arguments.Engine = "local",
     workers: arguments.Workers = None,
     json_: Json = False,
@@ -87,7 +91,9 @@ def optimise(
 
     # 1. Check that the options fit together, and parse them.
     if (revenue is None) == (price is None):
-        raise ConfigError("expected either --revenue COLUMN for the offer or --price COLUMN for the prices.")
+        raise ConfigError(
+            "expected either --revenue COLUMN to optimise the offer or --price COLUMN to optimise the prices."
+        )
     pricing: dict[str, Any] = {"cost": cost, "ladder": ladder, "bounds": bounds}
     pricing |= {"inventory": inventory, "customers": customers}
     if price is None and (superfluous := [name for name, value in pricing.items() if value is not None]):
@@ -127,7 +133,7 @@ def optimise(
 
 
 def _offer_writer(workers: int) -> Callable[..., Any]:
-    """Return the function that writes the offers of a table of individuals, in this process if ``workers`` is 0."""
+    """Return the function that writes an offer for each individual, in this process if ``workers`` is 0."""
     if not workers:
         from pcmcnet.decisions import write_offers
 
@@ -144,7 +150,7 @@ def _allowed_prices(bounds: str | None, ladder: str | None) -> dict[str, Any]:
     prices = None if ladder is None else [_number("--ladder", word) for word in arguments.comma_separated(ladder)]
     span = None if bounds is None else _span("--bounds", bounds)
     if span is not None and None in span:
-        raise ConfigError(f"--bounds: expected a lowest and a highest price, as 50..200, got {bounds!r}.")
+        raise ConfigError(f"--bounds: expected a lowest and a highest price, such as 50..200, got {bounds!r}.")
     return {"bounds": span, "ladder": prices}
 
 
@@ -186,13 +192,13 @@ def _counts(option: str, words: Repeated) -> dict[str, dict[str, int]]:
     for name, rest in _pairs(option, words):
         value, colon, count = rest.rpartition(":")
         if not (colon and count.isdecimal()):
-            raise ConfigError(f"{option}: expected COLUMN=VALUE:COUNT, as airline=A5:2, got {name}={rest}.")
+            raise ConfigError(f"{option}: expected COLUMN=VALUE:COUNT, such as airline=A5:2, got {name}={rest}.")
         counts.setdefault(name, {})[value] = int(count)
     return counts
 
 
 def _span(option: str, text: str) -> tuple[Any, Any]:
-    """Parse a range 2..5, 2.. or ..5 into its ends; a single number is the upper end."""
+    """Parse a range such as 2..5, 2.. or ..5 into its limits; a single number is the upper limit."""
     low, dots, high = text.partition("..")
     if not dots:
         return None, _number(option, text)

@@ -1,4 +1,4 @@
-"""Print results, as text or JSON, and messages. Control characters from tables are escaped."""
+"""Print results (as text or JSON) and messages. Control characters from tables are escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import typer
 from pcmcnet.errors import printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser when it is written.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser once it is written.")]
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def print_result(text: object, result: dict[str, Any], *, as_json: bool, strong:
 
 
 def _wrap(line: str, stream: Any) -> str:
-    """Wrap a line between words if the stream is a terminal; a longer word, such as a path, is not broken."""
+    """Wrap a line between words if the stream is a terminal; a single word longer than a line is not broken."""
     if not stream.isatty() or len(line) <= line_width():
         return line
     name = re.match(r"\S+(?: \S+)* {2,}", line)  # "name  value": indent the value on the next lines
@@ -99,4 +99,4 @@ def parse_integers(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(n) for n in text.split(","))
     except ValueError:
-        raise ConfigError(f"{option}: expected comma-separated integers such as 1,5, got {text!r}.") from None
+        raise ConfigError(f"{option}: expected comma-separated integers such as 1,5; got {text!r}.") from None

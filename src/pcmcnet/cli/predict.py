@@ -30,20 +30,22 @@ def predict(
     workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
-    """Write a copy of TABLE with one more column, the predicted probability of each alternative.
+    """Write a copy of TABLE with an additional column, the predicted probability of each alternative.
 
     Rows keep their order. A wide table, with one row per choice set, is written in long form, with one row per
     alternative.
 
-    The other columns do not change. If input and output are CSV files, they are copied byte for byte. If a CSV file is
-    converted, columns that are not numeric for the model stay text, unless conversion to numbers loses nothing.
+    The other columns do not change. If input and output are CSV files, these columns are copied byte for byte. If a CSV
+    file is converted, columns that are not numeric for the model stay text, unless conversion to numbers loses no
+    information.
 
     Example: `pcmcnet predict model new-trips.csv -o predicted.parquet`
 
     If the output is a folder, the table may be larger than memory. It is read in chunks, and each of its files becomes
     a Parquet file with the same name: `pcmcnet predict model trips/ -o predicted/`
 
-    Several workers, each with one file at a time. Run the same command again to predict only the missing files:
+    With several workers, each of which processes one file at a time. Run the same command again to predict only the
+    missing files:
     `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
     """
     from pcmcnet.data.files.read_files import column_names

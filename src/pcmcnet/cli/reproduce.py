@@ -1,4 +1,4 @@
-"""``pcmcnet reproduce``: the experiments of the paper, one command each."""
+"""``pcmcnet reproduce``: the experiments in the paper, one command for each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 reproduce = typer.Typer(
     name="reproduce",
-    help="Repeat an experiment of the paper and print the results next to the published ones.",
+    help="Repeat an experiment from the paper and print the results next to the published ones.",
     no_args_is_help=True,
 )
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the fits.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Number of epochs of the networks.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed for the data and the fits.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Number of epochs for the networks.")]
 Table = Annotated[
     Path | None,
     typer.Option(help="Training table (choice_set, alternative, attr1, attr2, chosen) instead of simulated choices."),
@@ -36,12 +36,12 @@ def table1(
     context: typer.Context,
     output: Output,
     data: Table = None,
-    sets: Annotated[int, typer.Option(min=1, help="Choice sets to simulate and learn from.")] = 20_000,
-    fresh: Annotated[int, typer.Option(min=1, help="New choice sets to test on.")] = 10_000,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of fits of each network.")] = 3,
+    sets: Annotated[int, typer.Option(min=1, help="Number of choice sets to simulate for training.")] = 20_000,
+    fresh: Annotated[int, typer.Option(min=1, help="Number of new choice sets to test on.")] = 10_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of times to fit each network.")] = 3,
     seed: Seed = 0,
     paper_settings: Annotated[
-        bool, typer.Option("--paper-settings", help="Also fit PCMC-Net as published: over an hour per fit.")
+        bool, typer.Option("--paper-settings", help="Also fit PCMC-Net as published; each fit takes over an hour.")
     ] = False,
     epochs: Epochs = None,
     device: arguments.Device = "auto",
@@ -63,8 +63,8 @@ def figure2(
     context: typer.Context,
     output: Output,
     data: Table = None,
-    sets: Annotated[int, typer.Option(min=1, help="Choice sets to simulate and learn from.")] = 20_000,
-    cells: Annotated[int, typer.Option(min=2, help="Grid points of c along each attribute.")] = 128,
+    sets: Annotated[int, typer.Option(min=1, help="Number of choice sets to simulate for training.")] = 20_000,
+    cells: Annotated[int, typer.Option(min=2, help="Number of grid points for c along each attribute.")] = 128,
     seed: Seed = 0,
     epochs: Epochs = None,
     device: arguments.Device = "auto",
@@ -89,23 +89,29 @@ def table3(
         Path | None, typer.Option(help="Folder with the paper's files data_{train,dev,test}_50alternatives-....csv.")
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Use a simulated table with the same columns, whose best NLL is known.")
+        bool,
+        typer.Option(
+            "--simulated", help="Use a simulated table with the same columns, for which the best possible NLL is known."
+        ),
     ] = False,
     sets: Annotated[
         int | None, typer.Option(min=10, help="With --simulated: number of choice sets.  [default: 33,951]")
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(min=2, help="Cross-validation folds on the table of larch.  [default: 5]")
+        int | None, typer.Option(min=2, help="Number of cross-validation folds on the larch table.  [default: 5]")
     ] = None,
     seed: Seed = 0,
     paper_settings: Annotated[
-        bool, typer.Option("--paper-settings", help="PCMC-Net as published: 2x512, dropout .5. Slow without a GPU.")
+        bool,
+        typer.Option(
+            "--paper-settings", help="Use PCMC-Net as published (2x512 units, dropout .5). Slow without a GPU."
+        ),
     ] = False,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs of PCMC-Net.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs for PCMC-Net.")] = None,
     device: arguments.Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Table 3: TOP 1, TOP 5 and NLL of eight models of airline itinerary choice.
+    """Table 3: TOP 1, TOP 5 and NLL of eight models for airline itinerary choice.
 
     Without --data or --simulated, the models are cross-validated on the 615 bookings that ship with the package larch.
     Fitted models are saved in the output folder. After an interruption, run the same command to continue.
@@ -118,7 +124,7 @@ def table3(
 
 
 def _run(context: typer.Context, experiment: Callable[..., ExperimentResult]) -> None:
-    """Run an experiment with the options of the command; print the result and the files written."""
+    """Run an experiment with the command's options; print the result and the names of the files written."""
     from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import resolve_device
 

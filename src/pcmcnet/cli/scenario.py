@@ -1,4 +1,4 @@
-"""``pcmcnet scenario``: the effect of changes to a table on the market, according to a saved model."""
+"""``pcmcnet scenario``: the market effects of changes to a table, as predicted by a saved model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scenario(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Print market shares, revenue, diversion and consumer surplus of TABLE before and after changes, under MODEL.
+    """Predict market shares, revenue, diversion and consumer surplus of TABLE before and after changes, with MODEL.
 
     Changes are applied in order. Put text values in quotes, and column names with spaces or symbols in backticks.
 

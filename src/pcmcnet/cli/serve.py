@@ -14,30 +14,33 @@ from pcmcnet.cli.output import print_message
 def serve(
     model: arguments.SavedModel,
     baseline: Annotated[
-        Path | None, typer.Option(help="Folder of a second model to compare with; its columns must be among MODEL's.")
+        Path | None,
+        typer.Option(help="Folder of a second model for comparison; MODEL must use all columns of the second model."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all network interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")] = 8000,
     token: Annotated[
-        str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that requests must send.")
+        str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that must be sent with every request.")
     ] = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Allow unauthenticated access from any machine that can reach --host."),
     ] = False,
-    max_sets: Annotated[int, typer.Option(help="Most choice sets in a request.")] = 1_000,
-    max_alternatives: Annotated[int, typer.Option(help="Most alternatives in a choice set.")] = 500,
+    max_sets: Annotated[int, typer.Option(help="Maximum number of choice sets in a request.")] = 1_000,
+    max_alternatives: Annotated[int, typer.Option(help="Maximum number of alternatives in a choice set.")] = 500,
     max_pairs: Annotated[
-        int, typer.Option(help="Most pairs of alternatives in a request, summed over its choice sets.")
+        int, typer.Option(help="Maximum number of pairs of alternatives in a request, summed over its choice sets.")
     ] = 2_000_000,
-    max_body: Annotated[int, typer.Option(help="Largest request body, in bytes.")] = 4_000_000,
+    max_body: Annotated[int, typer.Option(help="Maximum size of a request body, in bytes.")] = 4_000_000,
     max_values: Annotated[
-        int, typer.Option(help="Most JSON values in a request, counting lists and objects.")
+        int, typer.Option(help="Maximum number of JSON values in a request, counting lists and objects.")
     ] = 400_000,
-    max_pixels: Annotated[int, typer.Option(help="Most pixels in the images of a request.")] = 25_000_000,
-    queue: Annotated[int, typer.Option(help="Most requests in progress at a time; further ones get status 503.")] = 256,
+    max_pixels: Annotated[int, typer.Option(help="Maximum number of pixels in the images of a request.")] = 25_000_000,
+    queue: Annotated[
+        int, typer.Option(help="Maximum number of requests in progress; further requests get status 503.")
+    ] = 256,
     deadline: Annotated[float, typer.Option(help="Timeout per request, in seconds.")] = 30,
-    drain: Annotated[float, typer.Option(help="On shutdown, seconds that requests in progress have to finish.")] = 20,
+    drain: Annotated[float, typer.Option(help="Time for requests in progress to finish on shutdown, in seconds.")] = 20,
     engine: arguments.Engine = "local",
     workers: arguments.Workers = None,
 ) -> None:

@@ -26,11 +26,11 @@ def simulate(
 ) -> None:
     """Write a table of simulated choices with their true probabilities, and print the lowest possible NLL.
 
-    `mlba`: the first experiment of the paper. A third alternative changes the preference between two others
+    `mlba`: the first experiment in the paper. A third alternative changes the preference between two others
     (attraction, similarity and compromise effects).
 
-    `airline`: flight searches with the columns of the airline data of the paper, which has 33951 choice sets. Two
-    segments of travellers, attraction and similarity effects, up to 50 itineraries.
+    `airline`: flight searches with the columns of the airline data in the paper, which has 33951 choice sets. There are
+    two segments of travellers, attraction and similarity effects, and up to 50 itineraries per search.
 
     `rock-paper-scissors`: a Markov chain in which each of three items beats the next.
 

@@ -17,7 +17,9 @@ def tune(
     table: arguments.Table,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the trials, the result and the model.")],
     model: arguments.ModelName = "pcmcnet",
-    trials: Annotated[int, typer.Option(help="Number of trials, including the defaults and failed trials.")] = 25,
+    trials: Annotated[
+        int, typer.Option(help="Number of trials, including failed trials and the first trial with the defaults.")
+    ] = 25,
     space: Annotated[
         str | None,
         typer.Option(
@@ -43,14 +45,14 @@ def tune(
     workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
-    """Search for the options with which a model best predicts held-out choices of TABLE, and fit the model with them.
+    """Search for the options with which a model best predicts held-out choices in TABLE, and fit the model with them.
 
-    The first trial uses the defaults and the options of --set. They are kept unless the best trial is significantly
-    better.
+    The first trial uses the defaults and the options given with --set. These values are kept unless the best trial is
+    significantly better.
 
-    Each trial is saved in the output folder when it ends. After an interruption, run the same command to continue; with
-    more --trials it searches further. The results are tuning.json, tuning.md, search.png and the fitted model in the
-    folder model. Evaluate the tuned model on data that are not in TABLE.
+    Each trial is saved in the output folder when it ends. After an interruption, run the same command to continue; a
+    larger value of --trials extends the search. The results are tuning.json, tuning.md, search.png and the fitted model
+    in the folder model. Evaluate the tuned model on data that are not in TABLE.
 
     Example: `pcmcnet tune trips.csv --choice-set trip --chosen took --features time,cost -o study`
 
@@ -92,7 +94,7 @@ def tune(
 
 
 def _read_search(model: str, name: str | None, search: list[str], settings: list[str]) -> tuple[Any, Any]:
-    """Return the model with its fixed options, and the search space of the other options."""
+    """Return the model with its fixed options, and the search space for the other options."""
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import model_class
     from pcmcnet.models.interface.parse_options import parse_options
@@ -105,7 +107,7 @@ def _read_search(model: str, name: str | None, search: list[str], settings: list
     custom = Space.of(kind, dimensions) if dimensions else Space({})
     conflicts = [option for option in custom.option_names if option in fixed]
     if conflicts:
-        raise ConfigError(f"{conflicts[0]} is both fixed by --set and searched by --search: use one of them.")
+        raise ConfigError(f"{conflicts[0]} is both fixed with --set and searched with --search: use one of them.")
     if dimensions and name is None:
         return kind(**fixed), custom
     return kind(**fixed), Space.of(kind, name or "default").without([*fixed, *custom.option_names]).combined_with(

@@ -1,9 +1,9 @@
 """Local search and best-first branch and bound over offers, shared by all models that have an upper bound.
 
-A node is a partly decided offer: some alternatives are shown, some are hidden, and the number shown is in a range. The
-nodes with the highest bounds are split first, at the alternative whose decision lowers the bound most. If knowing the
-number shown closes much of the gap at the root, nodes are first split by that number. Constraints fix the alternatives
-that have only one feasible value.
+A node is a partly decided offer: some alternatives are shown, some are hidden, and the number of alternatives shown
+must be within a range. The nodes with the highest bounds are split first, on the alternative whose inclusion or
+exclusion lowers the bound most. If fixing the number of alternatives shown closes much of the gap at the root, nodes
+are first split by that number. If the constraints leave only one feasible value for an alternative, it is fixed.
 
 Shapes: B nodes, n alternatives, m constraint rows, not counting limits on the number shown.
 """
@@ -37,7 +37,7 @@ class SearchResult(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Relative distance between the bound and the value."""
+        """Relative difference between the bound and the value."""
         return max(self.bound - self.value, 0.0) / max(abs(self.value), 1e-300)
 
 
@@ -84,7 +84,7 @@ def _step(
     searches: Ints,
     neighbours: Callable[[Bools], tuple[Ints, Bools]],
 ) -> Bools:  # (b,)
-    """Move each of some searches to its best neighbour if that is better; return which ones moved."""
+    """Move each given search to its best neighbour if that neighbour is better; return which searches moved."""
     moved = np.zeros(len(searches), np.bool_)
     per_chunk = max(1, _MAX_NEIGHBOURS_PER_CALL // offers.shape[1])
     for first in range(0, len(searches), per_chunk):
@@ -107,13 +107,13 @@ def _step(
 
 
 def _toggles(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
-    """Return all offers with one alternative added or removed, and the offer that each is a neighbour of."""
+    """Return all offers with one alternative added or removed, and the index of the original offer of each."""
     b, n = offers.shape
     return np.repeat(np.arange(b), n), (offers[:, None] ^ np.eye(n, dtype=np.bool_)).reshape(b * n, n)
 
 
 def _exchanges(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
-    """Return all offers with one alternative exchanged for another, and the offer that each is a neighbour of."""
+    """Return all offers with one alternative exchanged for another, and the index of the original offer of each."""
     owner, shown, hidden = np.nonzero(offers[:, :, None] & ~offers[:, None, :])
     neighbours = offers[owner]
     neighbours[np.arange(len(owner)), shown] = False
@@ -129,7 +129,7 @@ _MAX_GAP_LEFT = 0.75  # split by the number shown only if at most this share of 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Partly decided offers, and the warm start of their bounds."""
+    """Partly decided offers, and the warm start for computing their bounds."""
 
     shown: Bools  # (B, n)
     hidden: Bools  # (B, n)
@@ -139,7 +139,7 @@ class Nodes:
     guide: Floats  # (B, ...) warm start that a node passes on to its children
 
     def take(self, rows: Bools | Ints | list[int] | slice) -> Nodes:
-        """Return some of the nodes."""
+        """Return the selected nodes."""
         return Nodes(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @staticmethod
@@ -149,7 +149,7 @@ class Nodes:
 
     @property
     def free(self) -> Bools:
-        """(B, n) alternatives that are not decided yet."""
+        """(B, n) mask of the alternatives that have not been decided yet."""
         return ~(self.shown | self.hidden)
 
     @property
@@ -159,7 +159,7 @@ class Nodes:
 
     @property
     def of_any_size(self) -> bool:
-        """True if the ranges of the number shown are not binding."""
+        """True if the limits on the number of alternatives shown are not binding."""
         return bool((self.least <= self.shown.sum(axis=1)).all() and (self.most >= (~self.hidden).sum(axis=1)).all())
 
     def __len__(self) -> int:
@@ -167,7 +167,7 @@ class Nodes:
 
 
 class NodeBounds(NamedTuple):
-    """Upper bounds on the revenue of the offers of each node."""
+    """Upper bounds on the revenue of all offers in each node."""
 
     upper: Floats  # (B,)
     guide: Floats  # (B, ...) warm start for the children
@@ -176,7 +176,7 @@ class NodeBounds(NamedTuple):
 
 
 class BranchAndBound(ABC):
-    """Search for the best offer to the single individual of ``value``; open nodes are in a heap by their bounds."""
+    """Search for the best offer to the only individual in ``value``; open nodes are kept in a heap sorted by bound."""
 
     by_size = False  # True if bounds improve when the number shown is known
 
@@ -189,11 +189,11 @@ class BranchAndBound(ABC):
 
     @abstractmethod
     def bound(self, nodes: Nodes) -> NodeBounds:
-        """Return upper bounds of nodes."""
+        """Return an upper bound for each node."""
 
     @abstractmethod
     def guide(self, nodes: int) -> Floats:  # (B, ...)
-        """Return the warm start of root nodes."""
+        """Return the warm start for root nodes."""
 
     def run(self, stop: Callable[[], bool]) -> SearchResult:
         """Search until the best offer is proven or ``stop`` returns True."""
@@ -206,11 +206,11 @@ class BranchAndBound(ABC):
 
     @property
     def target(self) -> float:
-        """Nodes with a bound up to this value cannot improve the best offer."""
+        """A node whose bound is not above this value cannot contain a better offer."""
         return self.best + self.gap * abs(self.best)
 
     def _roots(self) -> Nodes:
-        """Return the root node; if no alternative is always shown, a root for each one as the dearest of the offer."""
+        """Return one root, or one per alternative (as the one with the largest revenue) if none is always shown."""
         n, rows = len(self.offer), self.rows
         if rows.always.any():
             shown, hidden = rows.always[None].copy(), rows.never[None].copy()
@@ -224,7 +224,7 @@ class BranchAndBound(ABC):
         return Nodes(shown, hidden, least, most, shown.argmax(axis=1), self.guide(len(shown)))
 
     def _add(self, parts: list[Nodes]) -> None:
-        """Bound nodes, keep those that may contain a better offer, and evaluate the offers that they suggest."""
+        """Bound the given nodes, keep nodes that may contain a better offer, and evaluate the offers they suggest."""
         if not parts or not len(nodes := self._propagate(Nodes.join(parts))):
             return
         bounds = self.bound(nodes)
@@ -236,7 +236,7 @@ class BranchAndBound(ABC):
             heapq.heappush(self.waiting, (-float(bounds.upper[k]), next(self.tickets), nodes.take([k]), int(worst[k])))
 
     def _size_helps(self, entry: tuple[float, int, Nodes, int]) -> bool:
-        """Return True if fixing the number shown closes much of the gap of a node."""
+        """Return True if fixing the number of alternatives shown closes much of a node's optimality gap."""
         sizes = np.arange(entry[2].least[0], entry[2].most[0] + 1)
         copies = self._propagate(replace(entry[2].take(0 * sizes), least=sizes, most=sizes))
         if not len(copies):
@@ -246,7 +246,7 @@ class BranchAndBound(ABC):
         return bool(largest - self.best < _MAX_GAP_LEFT * (-entry[0] - self.best))
 
     def _take_best(self) -> list[Nodes]:
-        """Return the children of the nodes with the highest bounds; drop all nodes if none can be better."""
+        """Return the children of the nodes with the highest bounds; drop all nodes if none can beat the best offer."""
         taken: list[Nodes] = []
         while self.waiting and len(taken) < 2 * _NODES_PER_STEP and -self.waiting[0][0] > self.target:
             _, _, node, k = heapq.heappop(self.waiting)
@@ -256,7 +256,7 @@ class BranchAndBound(ABC):
         return taken
 
     def _split(self, node: Nodes, k: int) -> list[Nodes]:
-        """Split a node by the number shown, or by whether alternative k is shown."""
+        """Split a node by the number of alternatives shown, or by whether alternative k is shown."""
         if self.by_size and node.least[0] < node.most[0]:
             middle = (node.least + node.most) // 2
             return [replace(node, most=middle), replace(node, least=middle + 1)]
@@ -265,7 +265,7 @@ class BranchAndBound(ABC):
         return [replace(node, shown=shown), replace(node, hidden=hidden)]
 
     def _propagate(self, nodes: Nodes) -> Nodes:
-        """Fix the alternatives that constraints decide; drop nodes without a feasible offer."""
+        """Fix the alternatives that the constraints determine; drop nodes without a feasible offer."""
         matrix, upper = self.rows.matrix, self.rows.upper
         shown, hidden = nodes.shown.copy(), nodes.hidden.copy()
         slack = 1e-9 * (np.abs(matrix).sum(axis=1) + np.abs(upper))
@@ -287,7 +287,7 @@ class BranchAndBound(ABC):
         return replace(nodes, shown=shown, hidden=hidden, least=sizes[0], most=sizes[1]).take(possible)
 
     def _round(self, nodes: Nodes, shares: Floats) -> None:
-        """Evaluate the offers of the alternatives that are shown in most of the relaxation."""
+        """Evaluate the offers that consist of the alternatives with a share above 0.5 in the relaxed solution."""
         offers = ((shares > 0.5) | nodes.shown) & ~nodes.hidden
         sizes = offers.sum(axis=1)
         offers = np.unique(offers[self.rows.allow(offers) & (self.least <= sizes) & (sizes <= self.most)], axis=0)

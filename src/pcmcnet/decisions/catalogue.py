@@ -1,7 +1,8 @@
-"""A catalogue of alternatives and a table of individuals -> choice sets that a model can predict.
+"""Combine a catalogue of alternatives and a table of individuals into choice sets that a model can predict.
 
 The catalogue has a row for each alternative that could be offered, with the features that the model was fitted on and,
-if the model uses labels, the label column. Individuals are a separate table, because they are the same for all rows.
+if the model uses labels, the label column. Individuals are in a separate table, because their values are the same for
+all rows of the catalogue.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Catalogue:
 
     @classmethod
     def read(cls, schema: Schema, table: Any, individual: Any = None, outside: Any = None) -> Catalogue:
-        """Read a catalogue, with a row for each alternative, by the schema of a fitted model.
+        """Read a catalogue, with a row for each alternative, according to the schema of a fitted model.
 
         ``individual`` is a mapping from column names to values, or a table with a row for each individual; None if the
-        model has no individual columns, or the catalogue has them. ``outside`` is the label of the outside option.
+        model has no individual-level columns, or if these columns are in the catalogue. ``outside`` is the label of the
+        outside option.
         """
         rows = read_table(table, text=schema.text_columns, ids=schema.id_columns)
         if not rows.num_rows:
@@ -46,21 +48,22 @@ class Catalogue:
         return cls(sets, labels, rows.to_pydict(), place)
 
     def offer(self, labels: Sequence[Any]) -> Bools:  # (n,)
-        """Return the offer of these labels and the outside option."""
+        """Return the offer that consists of these labels and the outside option."""
         shown = np.zeros(len(self.labels), np.bool_)
         shown[[_place(self.labels, label) for label in labels]] = True
         if self.outside is not None:
             shown[self.outside] = True
         if not shown.any():
-            raise InputError("current: expected at least one label.")
+            raise InputError("current: expected at least one label, got none.")
         return shown
 
     def numbers(
         self, column: str | Sequence[float] | Mapping[Any, float], what: str, *, missing: float | None = None
     ) -> Floats:  # (n,)
-        """Return a number for each alternative, from a column, a list or a mapping from labels.
+        """Return a number for each alternative, taken from a column, a list or a mapping from labels to numbers.
 
-        The outside option is 0 by default. ``missing`` replaces missing values; if it is None they are an error.
+        The number for the outside option is 0 by default. ``missing`` replaces missing values; if it is None, a missing
+        value is an error.
         """
         if isinstance(column, str):
             if column not in self.columns:
@@ -96,12 +99,13 @@ def _place(labels: tuple[str, ...], label: Any) -> int:
 
 
 def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
-    """Return the individuals, one row each."""
+    """Return the table of individuals, with one row for each."""
     if individual is None:
         missing = [name for name in schema.individual if name not in rows.column_names]
         if missing:
             raise InputError(
-                f"the model needs the individual columns {', '.join(missing)}: pass individual={{...}}, or add them to "
+                f"the model needs the individual-level columns {', '.join(missing)}: pass individual={{...}}, or "
+                f"add them to "
                 f"the catalogue."
             )
         return rows.select(list(schema.individual)).slice(0, 1)

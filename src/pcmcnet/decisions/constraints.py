@@ -23,7 +23,7 @@ from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
 
 def solve_integer_program(objective: Floats, **program: Any) -> Any:
-    """Minimise by :func:`scipy.optimize.milp`, with the same arguments and result, without output of HiGHS."""
+    """Call :func:`scipy.optimize.milp`, with the same arguments and result, but suppress the output of HiGHS."""
     from scipy.optimize import milp
 
     with _quiet():
@@ -32,7 +32,7 @@ def solve_integer_program(objective: Floats, **program: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress standard output: HiGHS prints there, but other programs read the results of commands from it."""
+    """Suppress standard output: HiGHS prints messages to it, but other programs read results of commands from it."""
     if sys.stdout is not None:
         sys.stdout.flush()
     try:
@@ -56,7 +56,7 @@ _SLACK = 1e-9  # tolerance of an inequality, relative to its coefficients
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """Constraints on an offer. The outside option is always available and counts in none of them.
+    """Constraints on an offer. The outside option is always available and does not count towards any of them.
 
     Parameters
     ----------
@@ -64,16 +64,16 @@ class Constraints:
         Maximum number of alternatives shown, or a pair (minimum, maximum) in which either can be None. None (the
         default) for no limit.
     capacity
-        Column of the catalogue -> maximum of its sum over the offer: {"shelf": 120}.
+        Mapping from columns of the catalogue to the maximum of their sum over the offer, such as {"shelf": 120}.
     at_least, at_most
-        Column of the catalogue -> value -> minimum or maximum number of alternatives with this value:
+        Mapping from columns of the catalogue to the minimum or maximum number of alternatives with a value, such as
         {"airline": {"A5": 2}}.
     always, never
         Labels of alternatives that must, or must not, be shown.
     together
-        Groups of labels that must be shown all or not at all.
+        Groups of labels of which either all or none must be shown.
     apart
-        Groups of labels with at most one shown.
+        Groups of labels of which at most one may be shown.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class Constraints:
             for group in getattr(self, name):
                 if isinstance(group, str) or len(group) < 2:
                     raise ConfigError(
-                        f"{name}: expected groups of at least two labels, as [('a', 'b')], got {group!r}."
+                        f"{name}: expected groups of at least two labels, such as [('a', 'b')], got {group!r}."
                     )
         for column, limit in self.capacity.items():
             require_number(f"capacity of {column}", limit)
@@ -117,7 +117,9 @@ class Constraints:
             for column, counts in getattr(self, name).items():
                 if not isinstance(counts, Mapping) or not all(map(_is_count, counts.values())):
                     form = f"{{{column!r}: {{'x': 2}}}}"
-                    raise ConfigError(f"{name}: expected whole numbers by value, as {form}, got {counts!r}.")
+                    raise ConfigError(
+                        f"{name}: expected a whole number for each value, such as {form}, got {counts!r}."
+                    )
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
@@ -136,7 +138,7 @@ class ConstraintRows(NamedTuple):
 
     @classmethod
     def unconstrained(cls, always: Bools) -> ConstraintRows:
-        """Return constraints that only require some alternatives to be shown."""
+        """Return constraints that require some alternatives to be shown and nothing else."""
         return cls(np.zeros((0, len(always))), np.zeros(0), (), always, np.zeros(len(always), np.bool_))
 
     def allow(self, offers: Bools) -> Bools:  # (B, n) -> (B,)
@@ -158,7 +160,7 @@ class ConstraintRows(NamedTuple):
         return None if solution.x is None else solution.x > 0.5
 
     def _best_of_size(self, worth: Floats, least: int, most: int) -> Bools | None:
-        """Return the best offer if only the number shown is limited."""
+        """Return the best offer if the only constraint is a limit on the number of alternatives shown."""
         free, fixed = np.flatnonzero(~(self.always | self.never)), int(self.always.sum())
         if not max(least, fixed) <= min(most, fixed + len(free)):
             return None
@@ -168,7 +170,7 @@ class ConstraintRows(NamedTuple):
         return offer
 
     def sizes(self) -> tuple[int, int, ConstraintRows]:
-        """Return the minimum and maximum number shown, including ``always``, and the rows that are no such limits."""
+        """Return the minimum and maximum number shown, including ``always``, and the rows with other constraints."""
         free, fixed = ~(self.always | self.never), int(self.always.sum())
         least, most = fixed, fixed + int(free.sum())
         further = np.ones(len(self.upper), np.bool_)
@@ -186,7 +188,7 @@ class ConstraintRows(NamedTuple):
         return least, most, self._replace(matrix=self.matrix[further], upper=self.upper[further], names=names)
 
     def require_possible(self) -> None:
-        """Raise InputError if no offer fulfils the constraints, with the constraints that are in conflict."""
+        """Raise InputError if no offer fulfils the constraints; the message names the conflicting constraints."""
         nothing = np.zeros(self.matrix.shape[1])
         if self.best(nothing) is not None:
             return
@@ -238,7 +240,9 @@ def constraint_rows(
     always = np.isin(np.arange(n), _positions(constraints.always, labels, "always")) | (np.arange(n) == outside)
     never = np.isin(np.arange(n), _positions(constraints.never, labels, "never"))
     if (always & never).any():
-        raise InputError(f"{labels[int(np.argmax(always & never))]!r} is in both always and never: keep one.")
+        raise InputError(
+            f"{labels[int(np.argmax(always & never))]!r} is in both always and never: remove it from one of them."
+        )
     names = tuple(name for name, _, _ in rows)
     matrix = np.array([row for _, row, _ in rows]) if rows else np.zeros((0, n))
     return ConstraintRows(matrix, np.array([upper for _, _, upper in rows], np.float64), names, always, never)
@@ -281,7 +285,7 @@ def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | Non
 
 
 def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any, what: str) -> Bools:
-    """Return which alternatives have a value in a column; raise InputError if none has."""
+    """Return which alternatives have the given value in a column; raise InputError if none does."""
     has: Bools = np.array([str(v) == str(value) for v in _column(columns, name, what)], np.bool_)
     if not has.any():
         hint = did_you_mean(str(value), dict.fromkeys(map(str, columns[name])))

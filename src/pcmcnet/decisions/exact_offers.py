@@ -124,7 +124,7 @@ def best_mixture_offer(
 
 
 class _MixtureSearch(BranchAndBound):
-    """Branch and bound with the best offer of each logit as the bound; the warm start holds their revenues."""
+    """Branch and bound with the best offers of single logits as bounds; the warm start holds the offers' revenues."""
 
     def __init__(self, value: Logits, rows: ConstraintRows, start: Bools) -> None:
         super().__init__(value, rows, start)
@@ -136,13 +136,13 @@ class _MixtureSearch(BranchAndBound):
         return np.full((nodes, len(self.weights)), self.best)
 
     def bound(self, nodes: Nodes) -> NodeBounds:
-        """Return upper bounds of nodes, computed in batches."""
+        """Return an upper bound for each node, computed in batches."""
         each = max(_ATTRACTIONS_PER_BATCH // self.a.size, 1)
         parts = [self._relax(nodes.take(slice(first, first + each))) for first in range(0, len(nodes), each)]
         return NodeBounds(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _relax(self, nodes: Nodes) -> NodeBounds:
-        """Return the bounds from the best offer of each logit in each node."""
+        """Return the bounds that follow from the best offer of each logit in each node."""
         # 1. Dinkelbach's method for all logits and nodes.
         a, r, v = self.a, self.value.revenue, nodes.guide
         least = nodes.shown @ a.T  # (B, C)
@@ -165,7 +165,7 @@ class _MixtureSearch(BranchAndBound):
         return NodeBounds(upper, v, np.einsum("c,bcn->bn", self.weights, chosen), loss)
 
     def _chosen(self, worth: Floats, nodes: Nodes) -> Bools:  # (B, C, n)
-        """Return the alternatives that each logit shows: those with the largest worth, within the allowed number."""
+        """Return the alternatives that each logit shows: those with the largest worth, up to the allowed number."""
         free, shown = nodes.free[:, None], nodes.shown[:, None]
         if nodes.of_any_size:
             return (free & (worth > 0)) | shown
@@ -218,7 +218,7 @@ class NestedLogits:
 
 
 def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
-    """Find the best offer, or a bound for ``start``; without the conditions above, the bound is the largest revenue."""
+    """Find the best offer, or a bound for ``start``; unless the conditions above hold, it is the largest revenue."""
     best = float(expected_revenue(value, start[None])[0])
     highest = SearchResult(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
     fixed = np.flatnonzero(rows.always)
@@ -233,7 +233,7 @@ def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -
 
 
 def _by_revenue(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
-    """Find the best offer if the only constraints are alternatives that are always or never shown."""
+    """Find the best offer if the only constraints are that some alternatives are always or never shown."""
     z, offer = float(expected_revenue(value, start[None])[0]), start
     for step in range(1, _MAX_DINKELBACH_STEPS + 1):
         candidate = rows.always.copy()
@@ -305,7 +305,7 @@ class _ChainSearch(BranchAndBound):
         return np.zeros((nodes, len(self.weights) * len(self.offer) + len(self.rows.upper)))
 
     def bound(self, nodes: Nodes) -> NodeBounds:
-        """Return upper bounds of nodes; with constraints, the best bound over some multipliers."""
+        """Return an upper bound for each node; with constraints, the lowest bound over several multipliers."""
         best = current = self._relax_all(nodes)
         for _ in range((_NODE_STEPS if self.nodes else _ROOT_STEPS) if len(self.rows.upper) else 0):
             excess = current.shares @ self.rows.matrix.T - self.rows.upper  # (B, m) negative subgradient
@@ -323,13 +323,13 @@ class _ChainSearch(BranchAndBound):
         return best
 
     def _relax_all(self, nodes: Nodes) -> NodeBounds:
-        """Solve the decision processes of nodes, with chunks of nodes in parallel."""
+        """Solve the decision process of each node, processing chunks of nodes in parallel."""
         cuts = range(0, len(nodes), _NODES_PER_THREAD)
         parts = map_in_threads(self._relax, [nodes.take(slice(first, first + _NODES_PER_THREAD)) for first in cuts])
         return NodeBounds(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _relax(self, nodes: Nodes) -> NodeBounds:
-        """Solve the decision process of each node by policy iteration, at the node's multipliers."""
+        """Solve the decision process of each node by policy iteration, given the node's multipliers."""
         # 1. Policy iteration: improve the policy, then solve for relative values and average reward.
         B, C, n = len(nodes), len(self.weights), nodes.shown.shape[1]
         h, multipliers = nodes.guide[:, : C * n].reshape(B, C, n), nodes.guide[:, C * n :]
@@ -362,7 +362,7 @@ class _ChainSearch(BranchAndBound):
         return NodeBounds(upper, np.concatenate([h.reshape(B, -1), multipliers], axis=1), shares, loss)
 
     def _moves(self, h: Floats, cost: Floats, nodes: Nodes) -> _Moves:
-        """Return the best policy: each state shows the alternatives with the largest gains, as many as allowed."""
+        """Return the best policy: each state shows the alternatives with the largest gains, within the limit."""
         gain: Floats = (h[:, :, None, :] - h[:, :, :, None]) * self.q  # (B, C, n, n)
         if len(self.rows.upper):
             gain -= cost[:, None, None]  # also for the current state, which is shown
@@ -396,7 +396,7 @@ class _Moves(NamedTuple):
     filled: Floats  # (B, C, n, 1) gain of the alternative that would replace a hidden one
 
     def losses(self, highest: float) -> tuple[Floats, Floats]:  # (B, C, n, n) each
-        """Return the loss of each state if it must show an alternative, or must not show it."""
+        """Return the loss of each state if it must, or must not, show an alternative."""
         to_show = np.where(self.free & ~self.chosen, self.instead - self.gain, 0.0)
         to_hide = np.where(self.free & self.chosen, self.gain - self.filled, 0.0)
         return np.minimum(to_show, highest), np.minimum(to_hide, highest)

@@ -1,8 +1,8 @@
 """Expected revenue of offers: V(S) = sum_i P(i | S) r_i per choice, for many offers in one call.
 
-An offer is a row of a matrix (B, n) over the n alternatives of a catalogue, True if an alternative is shown, and it is
-made to one of P individuals. P(. | S) is a known function of S for two families, both as mixtures of C components with
-weights w_c:
+An offer is a row of a matrix (B, n) over the n alternatives of a catalogue, True if an alternative is shown, and each
+offer is made to one of P individuals. P(. | S) is a known function of S for two families of models, which are mixtures
+of C components with weights w_c:
 
     chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
     logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
@@ -36,21 +36,21 @@ class OfferValue(Protocol):
         """(n,) revenue of each alternative if it is chosen."""
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
-        """Return choice probabilities (B, n) of offers (B, n) to individuals (B,); 0 for hidden alternatives."""
+        """Return choice probabilities (B, n) for offers (B, n) to individuals (B,); 0 for hidden alternatives."""
 
     def for_individual(self, individual: int) -> Self:
         """Return the revenue function of one individual."""
 
 
 def expected_revenue(value: OfferValue, offers: Bools, individuals: Ints | None = None) -> Floats:  # (B, n) -> (B,)
-    """Return the expected revenue of each offer to an individual; to the first individual by default."""
+    """Return the expected revenue of each offer to the given individual, by default the first individual."""
     individuals = np.zeros(len(offers), np.int64) if individuals is None else individuals
     total: Floats = value.probabilities(offers, individuals) @ value.revenue
     return total
 
 
 class _Mixtures:
-    """Base of mixtures: all arrays except the revenue have a row for each individual."""
+    """Base class of mixtures: all arrays except the revenue have a row for each individual."""
 
     revenue: Floats
 

@@ -2,15 +2,15 @@
 
 Every search starts with local search from several offers. The proof of optimality depends on the model:
 
-    chains and mixtures of them    branch and bound
-    a logit                        Dinkelbach's method
-    a mixture of logits            branch and bound, or an integer program
-    a nested logit of one level    selections ordered by revenue in each nest
-    any other model                none: the offer is heuristic, and its bound is the largest revenue
+    chains and mixtures of chains    branch and bound
+    a logit                          Dinkelbach's method
+    a mixture of logits              branch and bound, or an integer program
+    a nested logit of one level      revenue-ordered selections in each nest
+    any other model                  none: the offer is heuristic, and its bound is the largest revenue
 
 The algorithms are in ``exact_offers.py``. The members of an ensemble express the uncertainty of the estimates. By
-default their mean revenue is optimised, as for a mixture. With ``risk`` local search optimises the mean over the worst
-members for each offer (conditional value at risk); the bound of the mean is also a bound for it.
+default their mean revenue is optimised, as for a mixture. With ``risk``, local search optimises the mean over the worst
+members for each offer (conditional value at risk); the bound on the mean over all members also bounds this mean.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> Offer
 
 
 def fixed_draws(model: ChoiceModel) -> int | None:
-    """Return the number of draws that represent a mixed logit's distribution of tastes; None for other models."""
+    """Return the number of draws that represent a mixed logit's taste distribution; None for other models."""
     return sum(m.config.draws for m in _members(model) if isinstance(m, MixedMNL)) or None
 
 
@@ -81,7 +81,7 @@ def _members(model: ChoiceModel) -> list[ChoiceModel]:
 
 
 def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
-    """Return the members as chains, or None if one is not a chain or a mixture of chains."""
+    """Return the members as chains, or None if a member is neither a chain nor a mixture of chains."""
     chains = [member for member in members if isinstance(member, ChainModel)]
     if len(chains) < len(members):
         return None
@@ -94,7 +94,7 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
-    """Return the members as mixtures of logits, or None if one is not, or their draws do not fit into memory."""
+    """Return the members as mixtures of logits, or None if a member is not one or the draws do not fit into memory."""
     if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
         return None
     weights, attraction = [], []
@@ -108,7 +108,7 @@ def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Lo
 
 
 def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> NestedLogits | None:
-    """Return the model as a nested logit, or None if it is not one with a single level of nests."""
+    """Return the model as a nested logit, or None if it is not a nested logit with a single level of nests."""
     model = members[0]
     structure = model.as_nests(sets) if len(members) == 1 and isinstance(model, NestedMNL) else None
     if structure is None:
@@ -118,7 +118,7 @@ def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ne
 
 
 def _agree(value: OfferValue, black_box: BlackBoxModel, individuals: int) -> bool:
-    """Return True if a structure and the model predict the same probabilities on random offers."""
+    """Return True if a structure predicts the same probabilities as the model on random offers."""
     rng = np.random.default_rng(0)
     offers = rng.random((_COMPARED_OFFERS, len(black_box.revenue))) < 0.5
     offers[np.arange(_COMPARED_OFFERS), rng.integers(0, offers.shape[1], _COMPARED_OFFERS)] = True
@@ -141,9 +141,9 @@ class Offer(ToDictMixin, TableMixin):
     labels
         Alternatives to show, the most probable first, without the outside option.
     probabilities, revenue
-        For each label, its choice probability and the revenue of a choice.
+        Choice probability of each label, and its revenue if it is chosen.
     outside, outside_revenue
-        Probability of the outside option (None without one), and the revenue of choosing it.
+        Probability of the outside option (None if there is none), and the revenue if it is chosen.
     value
         Expected revenue of one choice.
     bound
@@ -151,7 +151,7 @@ class Offer(ToDictMixin, TableMixin):
     exact
         True if the offer is proven to be the best, to within a millionth of its value.
     nodes
-        Number of nodes of the search.
+        Number of nodes in the search.
     seconds
         Run time of the search, in seconds.
     best_for
@@ -159,9 +159,9 @@ class Offer(ToDictMixin, TableMixin):
     added, dropped
         Labels added to and dropped from the current offer, if there is one.
     current_value
-        Expected revenue of the current offer; None without one.
+        Expected revenue of the current offer; None if there is none.
     draws
-        For a mixed logit, the number of draws of tastes that the offer is optimal for; None for other models.
+        For a mixed logit, the number of taste draws for which the offer is optimal; None for other models.
     """
 
     labels: tuple[str, ...]
@@ -183,12 +183,12 @@ class Offer(ToDictMixin, TableMixin):
 
     @property
     def gap(self) -> float:
-        """Relative distance between the bound and the value."""
+        """Relative difference between the bound and the value."""
         return max(self.bound - self.value, 0.0) / max(abs(self.value), 1e-300)
 
     @property
     def verdict(self) -> str:
-        """Whether the offer is proven to be the best, in words."""
+        """Phrase that states whether the offer is proven to be the best."""
         if self.exact:
             return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
         if self.nodes:
@@ -247,23 +247,24 @@ def optimise_offer(
     catalogue
         Table of the alternatives that could be offered, one row each, with the model's features.
     revenue
-        Revenue of a choice of each alternative: a column of the catalogue ("revenue" by default), a list, or a mapping
-        from labels. It can be negative. The outside option earns 0 unless specified.
+        Revenue of each alternative if it is chosen: a column of the catalogue ("revenue" by default), a list, or a
+        mapping from labels. Revenues can be negative. The outside option earns 0 unless specified.
     outside
-        Label of the outside option, which is always available, such as buying nothing; None (the default) without one.
+        Label of the outside option, which is always available, such as buying nothing; None (the default) if there is
+        none.
     individual
-        Mapping from the individual columns to their values; None (the default) if the model has no such columns.
+        Mapping from the individual-level columns to their values; None (the default) if the model has no such columns.
     constraints
         Constraints on the offer; none by default.
     current
         Labels of the current offer, for comparison; None by default.
     risk
         For an ensemble: optimise the mean over this share of its members, the worst ones for each offer, instead of the
-        mean over all. Above 0 and at most 1; None by default.
+        mean over all members. Above 0 and at most 1; None by default.
     time_limit
         Time limit in seconds, after which the best offer so far is returned with its bound; 60 by default.
     seed
-        Seed of the starts of local search; 0 by default.
+        Seed for the starting offers of local search; 0 by default.
 
     Returns
     -------
@@ -293,7 +294,9 @@ def optimise_offer(
     # 1. Read the catalogue and the constraints, and find the structure of the revenue function.
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     if len(offered.sets) != 1:
-        raise InputError(f"individual: expected one, got {len(offered.sets)}: use optimise_offers for several.")
+        raise InputError(
+            f"individual: expected one individual, got {len(offered.sets)}: use optimise_offers for several."
+        )
     rows = constraint_rows(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
     rows.require_possible()
     value = structure_of(model, offered.sets, offered.numbers(revenue, "revenue"))
@@ -354,7 +357,7 @@ def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bo
 
 
 def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, deadline: float) -> SearchResult:
-    """Improve an offer by the exact method of the model, and bound the revenue of any offer."""
+    """Improve an offer by the exact method for the model, and compute an upper bound on the revenue of any offer."""
     if isinstance(value, Chains):
         return best_chain_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, Logits) and value.weights.shape[1] == 1:
@@ -370,7 +373,7 @@ def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, 
 
 
 def _offer(value: OfferValue, result: SearchResult, offered: Catalogue, seconds: float) -> Offer:
-    """Return a search result with the labels of the catalogue."""
+    """Convert a search result to an offer with the labels of the catalogue."""
     p = value.probabilities(result.offer[None], np.zeros(1, np.int64))[0]
     shown = [k for k in np.argsort(-p, kind="stable") if result.offer[k] and k != offered.outside]
     return Offer(
@@ -472,9 +475,11 @@ def offer_frontier(
     """
     limits = constraints or Constraints()
     if limits.size is not None:
-        raise InputError("constraints: expected no size, because the frontier varies it: pass sizes=[...] instead.")
+        raise InputError(
+            "constraints: expected no size, because the frontier varies the size: pass sizes=[...] instead."
+        )
     if not sizes:
-        raise InputError("sizes: expected at least one.")
+        raise InputError("sizes: expected at least one size.")
     every = [replace(limits, size=size) for size in sizes]
     offers = [optimise_offer(model, catalogue, revenue, constraints=limited, **options) for limited in every]
     return Frontier(sizes=tuple(sizes), offers=tuple(offers))

@@ -1,10 +1,11 @@
 """Personalised offers for a table of individuals, by local search.
 
-    rows of the table  ->  chunks of fixed size  ->  offers of each chunk, here or on workers  ->  a row group each
+    rows of the table  ->  chunks of fixed size  ->  offers for each chunk, local or on workers  ->  row groups
 
 Each chunk is searched separately, from starts drawn with the seed, so the result depends neither on the worker nor on
-the rest of the table. Chunks do not depend on the row groups of a file, and only a few are in memory at a time. The
-result is therefore the same, byte for byte, in one process, on workers, and from a table in memory.
+the rest of the table. Chunks do not depend on the row groups of a file, and only a few chunks are in memory at once.
+The result is therefore the same, byte for byte, whether it is computed in one process, on workers, or from a table in
+memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ OFFERS_SCHEMA = pa.schema(
 
 
 class OfferSearch:
-    """Local search with a fixed model, catalogue and constraints, for any individuals."""
+    """Local search with a fixed model, catalogue and constraints, for arbitrary individuals."""
 
     def __init__(
         self, model: ChoiceModel, catalogue: Any, revenue: Revenue, outside: Any, constraints: Constraints, seed: int
@@ -118,7 +119,7 @@ def write_offers(
     constraints: Constraints | None = None,
     seed: int = 0,
 ) -> WrittenOffers:
-    """Find an offer for each individual of a table, which can be larger than memory, and write them to a Parquet file.
+    """Find an offer for each individual in a table that can be larger than memory; write the offers to a Parquet file.
 
     Parameters
     ----------
@@ -127,18 +128,18 @@ def write_offers(
     catalogue
         Table of the alternatives that could be offered, one row each, with the model's features.
     individuals
-        A file, or a folder of Parquet files, with the individual columns.
+        A file, or a folder of Parquet files, with the individual-level columns.
     path
         The file to write; :meth:`Offers.to_arrow` describes its columns.
     revenue
-        Revenue of a choice of each alternative: a column of the catalogue ("revenue" by default), a list, or a mapping
-        from labels.
+        Revenue of each alternative if it is chosen: a column of the catalogue ("revenue" by default), a list, or a
+        mapping from labels.
     outside
-        Label of the outside option; None (the default) without one.
+        Label of the outside option; None (the default) if there is none.
     constraints
         Constraints on each offer; none by default.
     seed
-        Seed of the starts of local search; 0 by default.
+        Seed for the starting offers of local search; 0 by default.
 
     Returns
     -------
@@ -157,7 +158,7 @@ def write_offers(
 
 
 def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searched: ChunkSearch) -> WrittenOffers:
-    """Write the offers to all individuals of a file; ``searched`` runs the search of chunks, here or on workers."""
+    """Write an offer for each individual in a file; ``searched`` searches chunks, in this process or on workers."""
     schema = search.model.schema
     stream = open_stream(individuals, schema.individual, text=schema.text_columns, ids=schema.id_columns)
     if not stream.rows:
@@ -177,7 +178,7 @@ def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
 
 
 def individual_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield chunks of fixed size, independent of the batches that the rows come in."""
+    """Yield chunks of fixed size, regardless of the batches in which the rows arrive."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         pending.append(batch)
@@ -190,7 +191,7 @@ def individual_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def search_chunk(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
-    """Return the offers to the individuals of a chunk."""
+    """Return an offer for each individual in a chunk."""
     return search.find_offers(individuals)._rows(number * INDIVIDUALS_PER_CHUNK)
 
 
@@ -236,8 +237,8 @@ class Offers:
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table with a row for each individual.
 
-        Its columns are ``individual`` (the position), ``offer`` (the labels shown), ``probability`` (of each of them)
-        and ``expected_revenue``.
+        Its columns are ``individual`` (the position), ``offer`` (the labels shown), ``probability`` (of each label) and
+        ``expected_revenue``.
         """
         return pa.concat_tables([*self._chunks()])
 
@@ -249,7 +250,7 @@ class Offers:
             yield chunk._rows(first)
 
     def _rows(self, first: int) -> pa.Table:
-        """Return a row for each individual; positions count from ``first``."""
+        """Return a row for each individual; positions are counted from ``first``."""
         names = np.array(self.labels, object)
         columns = [
             np.arange(first, first + len(self)),
@@ -262,11 +263,11 @@ class Offers:
         )
 
     def to_frame(self) -> Any:
-        """Return the table of :meth:`to_arrow` as a pandas data frame."""
+        """Return the table from :meth:`to_arrow` as a pandas data frame."""
         return data_frame(self.to_arrow(), instead="to_arrow()")
 
     def write(self, path: str | Path) -> Path:
-        """Write the table of :meth:`to_arrow` to a Parquet file.
+        """Write the table from :meth:`to_arrow` to a Parquet file.
 
         Parameters
         ----------
@@ -301,16 +302,16 @@ def optimise_offers(
     catalogue
         Table of the alternatives that could be offered, one row each, with the model's features.
     individuals
-        Table with the individual columns, a row for each individual.
+        Table with the individual-level columns, one row for each individual.
     revenue
-        Revenue of a choice of each alternative: a column of the catalogue ("revenue" by default), a list, or a mapping
-        from labels.
+        Revenue of each alternative if it is chosen: a column of the catalogue ("revenue" by default), a list, or a
+        mapping from labels.
     outside
-        Label of the outside option; None (the default) without one.
+        Label of the outside option; None (the default) if there is none.
     constraints
         Constraints on each offer; none by default.
     seed
-        Seed of the starts of local search; 0 by default.
+        Seed for the starting offers of local search; 0 by default.
 
     Returns
     -------

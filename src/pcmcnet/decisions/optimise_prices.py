@@ -43,11 +43,11 @@ class Prices(ToDictMixin, TableMixin):
     labels
         The alternatives.
     before, after
-        Their prices in the catalogue, and the new prices; None for an alternative that should not be offered.
+        The prices in the catalogue, and the new prices; None for an alternative that should not be offered.
     probabilities_before, probabilities
-        Choice probabilities at the prices before and after.
+        Choice probabilities at the old and at the new prices.
     value_before, value
-        Expected margin of one choice, before and after.
+        Expected margin of one choice at the old and at the new prices.
     bound, exact
         For a ladder: an upper bound on the margin of any price list, and whether the prices are proven to be the best.
         None and False for continuous prices, which are a local maximum.
@@ -58,11 +58,11 @@ class Prices(ToDictMixin, TableMixin):
     customers
         Number of customers that the inventory must serve; None without an inventory.
     inventory
-        Stock of each alternative, None if it is not limited; None without an inventory.
+        Stock of each alternative, or None if its stock is unlimited; None without an inventory.
     shadow_prices
         Margin that one more unit of stock of each alternative would earn; None without an inventory.
     draws
-        For a mixed logit on a ladder, the number of draws of tastes that the prices are optimal for; None otherwise.
+        For a mixed logit on a ladder, the number of taste draws for which the prices are optimal; None otherwise.
     """
 
     labels: tuple[str, ...]
@@ -95,7 +95,7 @@ class Prices(ToDictMixin, TableMixin):
 
     @property
     def verdict(self) -> str:
-        """Whether the prices are proven to be the best, in words."""
+        """Phrase that states whether the prices are proven to be the best."""
         if self.exact:
             draws = "" if self.draws is None else f" for {self.draws:,} fixed draws"
             return f"proven to be the best prices of the ladder{draws}"
@@ -154,34 +154,35 @@ def optimise_prices(
         default.
     outside
         Label of the outside option, which is always available and has no price to set, such as buying nothing; None
-        (the default) without one.
+        (the default) if there is none.
     individual
-        Mapping from the individual columns to their values; None (the default) if the model has no such columns.
+        Mapping from the individual-level columns to their values; None (the default) if the model has no such columns.
     bounds
-        Lowest and highest price, as a pair for all or a mapping from labels to pairs. By default half and twice the
-        current price.
+        Lowest and highest price, as one pair for all alternatives or a mapping from labels to pairs. By default, from
+        half to twice the current price.
     ladder
-        The allowed prices, instead of ``bounds``. The result is then proven to be the best if the model allows a proof
+        The allowed prices, instead of ``bounds``. The prices are then proven to be the best if the model allows a proof
         for offers.
     constraints
-        Constraints on the offer, with a ladder only: alternatives can then be left out. By default all are offered.
+        Constraints on the offer, with a ladder only, because alternatives can then be left out. By default, all
+        alternatives are offered.
     inventory
-        Stock of each alternative, in the same forms as ``cost``. The expected demand of ``customers`` stays within it.
-        Missing values are not limited.
+        Stock of each alternative, in the same forms as ``cost``. The expected demand of ``customers`` stays within the
+        stock. A missing value means unlimited stock.
     customers
         Number of customers, for ``inventory``.
     starts
-        Number of gradient searches, from the best of 64 random price lists, in addition to one from the current
-        prices; 4 by default.
+        Number of gradient searches that start from the best of 64 random price lists, in addition to one that starts
+        from the current prices; 4 by default.
     time_limit
-        Time limit in seconds of the search on a ladder; 60 by default.
+        Time limit for the search on a ladder, in seconds; 60 by default.
     seed
-        Seed of the starts; 0 by default.
+        Seed for the starting prices; 0 by default.
 
     Returns
     -------
     Prices
-        The new prices, with probabilities and margins before and after. Prints as a table.
+        The new prices, with probabilities and margins at the old and at the new prices. Prints as a table.
 
     Raises
     ------
@@ -195,7 +196,7 @@ def optimise_prices(
     require_number("time_limit", time_limit, low=0)
     require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
     if ladder is None and constraints is not None:
-        raise ConfigError("constraints need a ladder of prices: pass ladder=[...].")
+        raise ConfigError("constraints need a price ladder: pass ladder=[...].")
     if ladder is not None and bounds is not None:
         raise ConfigError("bounds and ladder cannot be combined: leave one of them out.")
     if inventory is not None and (ladder is not None or customers is None):
@@ -236,13 +237,16 @@ def optimise_prices(
 
 
 def _stock(offered: Catalogue, inventory: Revenue) -> Floats:  # (n,)
-    """Return the inventory of each alternative; inf if it is not limited."""
+    """Return the stock of each alternative; inf if it is unlimited."""
     stock = offered.numbers(inventory, "inventory", missing=np.inf)
     if offered.outside is not None:
         stock[offered.outside] = np.inf
     if (stock <= 0).any():
         bad = offered.labels[int(np.argmax(stock <= 0))]
-        raise InputError(f"inventory of {bad!r}: expected more than 0; leave it out of the catalogue if there is none.")
+        raise InputError(
+            f"inventory of {bad!r}: expected more than 0; leave the alternative out of the catalogue if there is "
+            f"no stock."
+        )
     return stock
 
 
@@ -298,7 +302,7 @@ def _result(
     at_bound: tuple[str, ...],
     seconds: float,
 ) -> Prices:
-    """Return prices with the labels of the catalogue."""
+    """Return the prices as a result with the labels of the catalogue."""
     p_before, _ = margin.at(before[None])
     if shown.all():
         p_after = margin.at(after[None])[0][0]

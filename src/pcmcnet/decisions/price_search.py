@@ -1,4 +1,4 @@
-"""Search for prices: by the gradient of the margin, on a ladder of prices, and within an inventory."""
+"""Search for prices: by the gradient of the margin, on a price ladder, and within an inventory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Margin(NamedTuple):
         return np.where(self.moves, p[0][:, None] * response, 0.0)
 
     def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
-        """Differentiate margins by fourth-order central differences: four price lists for each price."""
+        """Differentiate margins by fourth-order central differences, with four price lists for each price."""
         B, n = prices.shape
         step = _DIFFERENCE_STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
         ways = np.array([1.0, -1.0, 2.0, -2.0])[:, None, None, None] * (step[:, :, None] * np.eye(n))  # (4, B, n, n)
@@ -88,7 +88,7 @@ class Margin(NamedTuple):
         return np.diag(response.reshape(len(prices), len(prices)))
 
     def _priced(self, prices: Floats) -> ChoiceData:
-        """Return a set for each price list, with prices in float64: differences need more digits than float32 has."""
+        """Return a set for each price list; prices are in float64, because float32 is too coarse for differences."""
         copies = [np.arange(prices.shape[1])] * len(prices)
         sets = compose_sets(self.sets, copies, np.zeros(len(prices), np.int64))
         return replace(sets, features={**sets.features, self.column: Numeric(prices.ravel())})  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Margin(NamedTuple):
 def best_prices(
     margin: Margin, before: Floats, low: Floats, high: Floats, starts: int, rng: np.random.Generator
 ) -> Floats:
-    """Return the best prices of gradient searches from the best of many price lists."""
+    """Return the best prices found by gradient searches that start from the best of many price lists."""
     from scipy.optimize import minimize
 
     lists = price_lists(margin, before, low, high, rng)
@@ -117,7 +117,7 @@ def best_prices(
 
 
 def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
-    """Return price lists to start from: the current one, within its bounds, and random ones."""
+    """Return price lists to start from: the current prices, moved within their bounds, and random prices."""
     lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM_PRICE_LISTS, len(before)))])
     return np.where(margin.moves, lists, before)
 
@@ -163,7 +163,7 @@ def prices_on_ladder(
     rng: np.random.Generator,
     deadline: float,
 ) -> tuple[Floats, Bools, SearchResult]:
-    """Choose a price for each alternative, or none; return prices, which alternatives are offered, and the search."""
+    """Choose a price for each alternative, or leave it out; return prices, offered alternatives and the search."""
     if not len(ladder) or not np.isfinite(ladder).all():
         raise InputError("ladder: expected at least one price, all of them finite numbers.")
     # 1. Build the extended catalogue of pairs.
@@ -304,14 +304,14 @@ def _settled(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: F
 
 
 def _with(values: Floats, at: Ints, new: Floats) -> Floats:
-    """Return the values with some of them replaced."""
+    """Return a copy of the values with some of them replaced."""
     changed = values.copy()
     changed[at] = new
     return changed
 
 
 def _too_little(margin: Margin, limit: Floats, labels: Sequence[str], prices: Floats) -> InputError:
-    """Return the error for an inventory that no prices can serve, with the scarcest alternative."""
+    """Return the error for an inventory that is too small at all prices; the message names the scarcest alternative."""
     p = margin.at(prices[None])[0][0]
     worst = int(np.argmax(p / limit))
     return InputError(

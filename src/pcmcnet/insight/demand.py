@@ -4,7 +4,7 @@
 
 over all sets, including those that offer none of the alternatives A: it is a share of all choices. A feature changes
 only for the selected alternatives. The curve shows their share or that of other alternatives (a cross demand curve). An
-individual column changes for all alternatives. All points are predicted in one call.
+individual-level column changes for all alternatives. All points are predicted in one call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DemandCurve(ToDictMixin, TableMixin):
     column
         The column that changes.
     changed
-        The alternatives whose value changes; empty for an individual column.
+        The alternatives whose value changes; empty for an individual-level column.
     of
         The alternatives whose share is shown.
     scaled
@@ -91,7 +91,7 @@ def demand(
     data
         Choice data, or a table that the model's schema reads.
     column
-        A feature, which changes for ``alternative`` only, or an individual column, which changes for all.
+        A feature, which changes for ``alternative`` only, or an individual-level column, which changes for all.
     alternative
         A label; the position of an alternative within its set, from 0; an array of places in the flat columns; or a
         mask of the N alternatives.
@@ -102,8 +102,8 @@ def demand(
     values
         Values of the column, instead of factors.
     by
-        An individual column, a kept column, or one value per choice set: the result has a curve for each segment. By
-        default one curve for all sets.
+        An individual-level column, a kept column, or one value per choice set: the result has a curve for each segment.
+        By default one curve for all sets.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def demand(
     moving = _alternatives(data, alternative, "alternative")
     followed = moving if of is None else _alternatives(data, of, "of")
     names, codes = set_segments(data, by)
-    # 1. Values of the column at every point: (K, N) for a feature, (K, S) for an individual column.
+    # 1. Values of the column at every point: (K, N) for a feature, (K, S) for an individual-level column.
     targets = points[:, None] * (np.ones_like(x) if values is not None else x)
     changed = targets if individual else np.where(moving, targets, x)
     # 2. Share of the followed alternatives in every set, now and at every point; sets without a change keep theirs.

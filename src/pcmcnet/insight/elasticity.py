@@ -11,8 +11,8 @@ Over sets they are averaged by sample enumeration, where an alternative is weigh
     aggregate elasticity = sum_S w_S p_i E_ij / sum_S w_S p_i
 
 with the weights w of the sets, over all sets that offer i; E_ij is 0 in sets that do not offer j. This is the
-elasticity of the predicted share of i. Marginal effects are averaged with w only. An individual column changes for all
-alternatives of a set, so it has one response per alternative, and these sum to 0 when weighted by p.
+elasticity of the predicted share of i. Marginal effects are averaged with w only. An individual-level column changes
+for all alternatives of a set, so it has one response per alternative, and these sum to 0 when weighted by p.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin
 
 # -- Slopes ------------------------------------------------------------------------------------------------------------
-# Derivatives of a model's log-probabilities in one numeric column, by the model's formula or by central differences.
+# Derivatives of a model's log-probabilities with respect to one numeric column, by the model's formula or by central
+# differences.
 #
 #     feature            d log p_i / d x_j for the ordered pairs (i, j) of every set, see `ordered_pairs`: (sum n^2,)
-#     individual column  d log p_i / d x for every alternative i: (N,)
+#     individual level   d log p_i / d x for every alternative i: (N,)
 #
 # Networks use automatic differentiation, and the multinomial logit has a formula. Every other model predicts two copies
 # of each set for each j, with x_j raised and lowered by a small fraction. Columns are float32, so the difference is
@@ -61,7 +62,7 @@ STEPWISE_STEP = 0.1  # relative step for scores and rankings: a forest's predict
 def slopes(
     model: Predictor, data: ChoiceData, column: str, *, method: Method = "auto", step: float | None = None
 ) -> Floats:
-    """Differentiate log-probabilities in a numeric feature or individual column.
+    """Differentiate log-probabilities in a numeric feature or individual-level column.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def slopes(
     Returns
     -------
     array
-        (sum n^2,) for a feature, (N,) for an individual column.
+        (sum n^2,) for a feature, (N,) for an individual-level column.
 
     Raises
     ------
@@ -197,7 +198,7 @@ class ElasticityRow:
     own
         Response of the alternative whose value changes.
     other
-        Response of the other alternatives in the same sets; None for an individual column.
+        Response of the other alternatives in the same sets; None for an individual-level column.
     """
 
     segment: str
@@ -296,9 +297,9 @@ class Responses:
     p
         (N,) predicted probabilities.
     values
-        (sum n^2,) responses over the ordered pairs (i, j) of each set, or (N,) for an individual column.
+        (sum n^2,) responses over the ordered pairs (i, j) of each set, or (N,) for an individual-level column.
     individual
-        True if the column is an individual column.
+        True if the column is an individual-level column.
     """
 
     column: str
@@ -326,7 +327,7 @@ class Responses:
         Returns
         -------
         array
-            (n, n) responses of i (row) to the value of j (column), or (n,) for an individual column.
+            (n, n) responses of i (row) to the value of j (column), or (n,) for an individual-level column.
 
         Raises
         ------
@@ -352,8 +353,8 @@ class Responses:
         Parameters
         ----------
         by
-            A feature, the label column, an individual column, a kept column, or a value for each set or alternative.
-            Numbers with many distinct values are cut at their quartiles. By default one segment for all.
+            A feature, the label column, an individual-level column, a kept column, or a value for each set or
+            alternative. Numbers with many distinct values are cut at their quartiles. By default one segment for all.
 
         Returns
         -------
@@ -363,14 +364,15 @@ class Responses:
         Raises
         ------
         InputError
-            If there is no such column, or ``column`` is an individual column and the segments consist of whole sets:
-            the average response of a set is 0.
+            If there is no such column, or ``column`` is an individual-level column and the segments consist of whole
+            sets: the average response of a set is 0.
         """
         groups = segments(self.data, by)
         if self.individual and groups.of_sets:
             remedy = f"by={self.data.schema.alternative!r}" if self.data.labels is not None else "by=<a feature>"
             raise InputError(
-                f"{self.column!r} is an individual column: the gains and losses of the alternatives of a choice set "
+                f"{self.column!r} is an individual-level column: the gains and losses of the alternatives of a "
+                f"choice set "
                 f"cancel, so their average is 0. Average by segments of alternatives: {remedy}."
             )
         codes, G = groups.codes, len(groups.names)
@@ -403,10 +405,10 @@ class Responses:
         Raises
         ------
         InputError
-            If ``column`` is an individual column, or there are neither labels nor ``by``.
+            If ``column`` is an individual-level column, or there are neither labels nor ``by``.
         """
         if self.individual:
-            raise InputError(f"{self.column!r} is an individual column and has no cross responses: use table.")
+            raise InputError(f"{self.column!r} is an individual-level column and has no cross responses: use table.")
         if by is None and self.data.labels is None:
             raise InputError("the table has no labels: pass a feature that groups the alternatives, between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
@@ -433,7 +435,7 @@ def elasticity(
     method: Method = "auto",
     step: float | None = None,
 ) -> Responses:
-    """Compute the response of all choice probabilities to one numeric feature or individual column.
+    """Compute the response of all choice probabilities to one numeric feature or individual-level column.
 
     Parameters
     ----------

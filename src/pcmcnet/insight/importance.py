@@ -2,10 +2,10 @@
 
 A shuffled column keeps its values but loses its relation to the other columns and to the choices. What is permuted:
 
-    individual column   the values of the choice sets
-    feature or label    "within"  the values within each set (the default)
-                        "sets"    the values of a whole set, in order, with those of another set of equal size
-                        "rows"    the values of all alternatives, over all sets
+    individual-level column   the values of the choice sets
+    feature or label          "within"  the values within each set (the default)
+                              "sets"    the values of whole sets, in order, between sets of the same size
+                              "rows"    the values of all alternatives, over all sets
 
 "within" keeps the values of every set, so all shuffled sets are plausible. It only changes which alternative has which
 value, and that is what a choice depends on. It does not measure what a column says about the set as a whole: a feature
@@ -126,7 +126,7 @@ def importance(
     data
         Choice data with choices, preferably held out, or a table that the model's schema reads.
     columns
-        Features, individual columns, and the label column; all of them by default, unless ``groups`` is passed.
+        Features, individual-level columns, and the label column; all of them by default, unless ``groups`` is passed.
     groups
         Name -> columns that are shuffled together, by the same permutation.
     scheme
@@ -216,7 +216,7 @@ def _columns_by_name(
 
 
 def _shuffled(data: ChoiceData, columns: Sequence[str], scheme: Scheme, rng: np.random.Generator) -> ChoiceData:
-    """Return the data with shuffled columns: one permutation for features and labels, one for individual columns."""
+    """Shuffle columns: features and labels by one permutation, individual-level columns by another."""
     sets, flat = rng.permutation(len(data)), _permutation(data, scheme, rng)
     changed: dict[str, Any] = {
         "individual": {n: c.take(sets) if n in columns else c for n, c in data.individual.items()},

@@ -175,7 +175,7 @@ def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData
 
 
 def with_values(data: ChoiceData, column: str, values: ArrayLike) -> ChoiceData:
-    """Return the data with new values of one column: N values of a feature, or S values of an individual column.
+    """Return the data with new values of one column: N values of a feature, or S values of an individual-level column.
 
     Categories that are not in the table are allowed; a model treats them as unseen categories.
     """
@@ -185,7 +185,7 @@ def with_values(data: ChoiceData, column: str, values: ArrayLike) -> ChoiceData:
             changed: dict[str, Any] = {role: {**columns, column: _column(columns[column], np.asarray(values), column)}}
             return replace(data, **changed)
     names = [*data.features, *data.individual]
-    raise InputError(f"no column {column!r} among features and individual columns." + did_you_mean(column, names))
+    raise InputError(f"no column {column!r} among features and individual-level columns." + did_you_mean(column, names))
 
 
 def _column(before: Column, values: NDArray[Any], name: str) -> Column:
@@ -420,7 +420,7 @@ def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[st
     """Group choice sets; return the names of the groups and the group of each set (S,)."""
     groups = segments(data, by)
     if not groups.of_sets:
-        raise InputError(f"by={by!r} varies within choice sets: use an individual column or a kept column.")
+        raise InputError(f"by={by!r} varies within choice sets: use an individual-level column or a kept column.")
     return groups.names, groups.codes[data.offsets[:-1]]
 
 
@@ -451,10 +451,10 @@ def table_column(data: ChoiceData, name: str) -> tuple[Column, bool]:
 
 
 def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
-    """Return a numeric feature (N,) or individual column (S,), and whether it is an individual column."""
+    """Return a numeric feature (N,) or individual-level column (S,), and whether it is an individual-level column."""
     columns = {**data.individual, **data.features}
     if name not in columns:
-        raise InputError(f"no feature or individual column {name!r}." + did_you_mean(name, columns))
+        raise InputError(f"no feature or individual-level column {name!r}." + did_you_mean(name, columns))
     column = columns[name]
     if not isinstance(column, Numeric):
         raise InputError(f"column {name!r}: expected a numeric column, got a {column.kind} column.")

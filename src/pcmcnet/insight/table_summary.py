@@ -234,7 +234,7 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
     choice_set
         Id of the set.
     individual
-        Values of the individual columns.
+        Values of the individual-level columns.
     names
         (n,) names of the alternatives.
     columns

@@ -166,10 +166,10 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
 
 
 def _require_features(data: ChoiceData, *names: str) -> None:
-    """Raise InputError if one of the columns is an individual column."""
+    """Raise InputError if one of the columns is an individual-level column."""
     for name in names:
         if name in data.individual:
-            raise InputError(f"{name!r} is an individual column: expected a feature of the alternatives.")
+            raise InputError(f"{name!r} is an individual-level column: expected a feature of the alternatives.")
 
 
 def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], reference: str) -> Floats:

@@ -80,7 +80,8 @@ def importance_section(part: Importance, names: ColumnNames = DEFAULT_NAMES, *, 
     """Return the section on permutation importance."""
     how = (
         f"Each column is shuffled {part.repeats} times: a feature among the alternatives of its choice set, an "
-        f"individual column among choice sets. The increase of the loss is what the column contributes, given all "
+        f"individual-level column among choice sets. The increase of the loss is what the column contributes, "
+        f"given all "
         f"other columns. A column that is correlated with others looks less important than it is."
     )
     blocks: list[Block] = [Text(how), page_figure(importance_chart(part, names, most=len(part.rows)))]

@@ -52,7 +52,7 @@ class InputColumn:
 
 
 def input_columns(schema: Schema) -> dict[str, InputColumn]:
-    """Return the columns that a prediction needs, individual columns first; raise ConfigError for an outside option."""
+    """Return the columns of a request, individual-level columns first; raise ConfigError for an outside option."""
     if schema.outside is not None:
         raise ConfigError(
             f"the outside option {schema.outside!r} of the model is not supported by the service: predict tables with "

@@ -121,7 +121,7 @@ def test_without_labels_alternatives_are_copied_by_a_condition() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("prize = 1", "no feature or individual column 'prize'. Did you mean 'price'"),
+        ("prize = 1", "no feature or individual-level column 'prize'. Did you mean 'price'"),
         ("took = 1", "column 'took' holds the choices"),
         ("trip = 1", "column 'trip' holds the ids of the choice sets"),
         ("w = 1", "column 'w' holds the weight"),
@@ -136,8 +136,8 @@ def test_without_labels_alternatives_are_copied_by_a_condition() -> None:
         ("price = 'x'", "column 'price' is numeric: expected a number, got a word"),
         ("seat = price", "column 'seat' is categorical: expected a word in quotes"),
         ("price /= price - 2", "would be inf in choice set 1, with 0 more such values: expected finite numbers"),
-        ("income += price", "'income' is an individual column"),
-        ("income = 1 where mode == 'car'", "'income' is an individual column"),
+        ("income += price", "'income' is an individual-level column"),
+        ("income = 1 where mode == 'car'", "'income' is an individual-level column"),
         ("remove where zone == 'x'", "1 of 2 choice sets would be empty, the first of them 1"),
         ("remove aire", "no alternative has the label 'aire'. Did you mean 'air'"),
         ("remove air where zone == 'y'", "nothing to remove"),

@@ -283,7 +283,7 @@ def test_extrapolation_is_noted(driven: ChoiceData, fitted: Any) -> None:
 def test_invalid_arguments_are_rejected(driven: ChoiceData, fitted: Any) -> None:
     model = fitted("mnl")
     with pytest.raises(
-        InputError, match=r"change 'prize = 1': no feature or individual column 'prize'.* Did you mean 'price'"
+        InputError, match=r"change 'prize = 1': no feature or individual-level column 'prize'.* Did you mean 'price'"
     ):
         scenario(model, driven, "prize = 1")
     with pytest.raises(InputError, match=r"change .*: the condition selects none of .* No mode is 'plane'"):
@@ -296,11 +296,11 @@ def test_invalid_arguments_are_rejected(driven: ChoiceData, fitted: Any) -> None
         scenario(model, driven, "price = 1", level=95)
     with pytest.raises(InputError, match="no column 'colour' in the table"):
         scenario(model, driven, "price = 1", by="colour")
-    with pytest.raises(InputError, match=r"no feature or individual column 'prise'.* Did you mean 'price'"):
+    with pytest.raises(InputError, match=r"no feature or individual-level column 'prise'.* Did you mean 'price'"):
         scenario(model, driven, "price = 1", revenue="prise")
     with pytest.raises(InputError, match="'comfort': expected a numeric column"):
         scenario(model, driven, "price = 1", cost="comfort")
-    with pytest.raises(InputError, match="revenue 'income' is an individual column: expected a feature"):
+    with pytest.raises(InputError, match="revenue 'income' is an individual-level column: expected a feature"):
         scenario(model, driven, "price = 1", revenue="income")
     with pytest.raises(InputError, match="only logits have standard errors, got Uniform"):
         scenario(fitted("uniform"), driven, "price = 1", errors="robust")

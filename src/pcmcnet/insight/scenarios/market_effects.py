@@ -26,8 +26,8 @@ from pcmcnet.reports.tables import TableMixin, number, percent
 # Groups of alternatives before and after a change: by label, by position in the set, or by a column.
 #
 # Groups by a feature use its values in each table: an alternative whose value changes is in another group afterwards.
-# Groups by an individual column are the labels within each of its segments, which consist of the same sets before and
-# after; such a column must not change in the scenario.
+# Groups by an individual-level column are the labels within each of its segments, which consist of the same sets before
+# and after; such a column must not change in the scenario.
 
 LABEL = "label"  # value of ``by`` for groups by label, whatever the name of the label column
 _NEW_GROUP = "(new)"  # group of added alternatives, if groups are positions

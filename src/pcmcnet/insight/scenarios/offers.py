@@ -156,7 +156,8 @@ class ScenarioOffer:
         values = np.broadcast_to(value.values, mask.shape)
         if name not in data.features and not (_is_constant(mask, data) and _is_constant(values, data)):
             raise InputError(
-                f"{name!r} is an individual column: its value and its condition must be the same for all alternatives "
+                f"{name!r} is an individual-level column: its value and its condition must be the same for all "
+                f"alternatives "
                 f"of a choice set."
             )
         old = {**data.individual, **data.features}[name]
@@ -267,11 +268,11 @@ def _require_assignable(data: ChoiceData, name: str) -> None:
         return
     if name in data.keep:
         raise InputError(f"column {name!r} is only kept for grouping: models do not use it, so it has no effect.")
-    raise InputError(f"no feature or individual column {name!r}." + did_you_mean(name, assignable))
+    raise InputError(f"no feature or individual-level column {name!r}." + did_you_mean(name, assignable))
 
 
 def _values(name: str, old: Column, value: Value, mask: Bools, data: ChoiceData) -> NDArray[np.generic]:
-    """Return the new values of a feature, or of an individual column."""
+    """Return the new values of a feature, or of an individual-level column."""
     of_sets = name not in data.features
     new = np.broadcast_to(value.values, (len(data.rows),))
     new = new[data.offsets[:-1]] if of_sets else new

@@ -142,7 +142,7 @@ def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
 
 
 def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = None) -> Bools:
-    """Return a mask of the alternatives that differ in a feature or individual column from before."""
+    """Return a mask of the alternatives that differ in a feature or individual-level column from before."""
     now = at if now is None else now
     moved = np.zeros(len(at), np.bool_)
     for name, column in before.features.items():
@@ -394,7 +394,7 @@ def scenario(
         changed choice data with the same choice sets.
     by
         Column that defines the groups. By default the labels, or the positions within sets if there are no labels. With
-        an individual column, shares are computed within each of its segments.
+        an individual-level column, shares are computed within each of its segments.
     revenue
         Numeric feature with the revenue of an alternative; None (the default) for no revenue.
     cost
@@ -527,7 +527,7 @@ def _feature(data: ChoiceData, column: str, what: str) -> Floats:
     """Return a numeric feature (N,) without missing values; it is 0 for the outside option."""
     values, individual = numeric_values(data, column)
     if individual:
-        raise InputError(f"{what} {column!r} is an individual column: expected a feature of the alternatives.")
+        raise InputError(f"{what} {column!r} is an individual-level column: expected a feature of the alternatives.")
     if data.outside is not None:
         values = np.where(data.outside, 0.0, values)
     if np.isnan(values).any():
