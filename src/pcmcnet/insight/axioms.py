@@ -1,8 +1,8 @@
-"""Audit a fitted model: which axioms of choice it satisfies on sets drawn from a table, and which it violates.
+"""Audit a fitted model: determine which axioms of choice it satisfies on sets drawn from a table.
 
-A violation is not an error. A logit satisfies nearly all axioms by construction. People do not, and a model that has
-learnt their context effects violates independence (IIA) and regularity. The audit reports the size of the violations
-and shows the worst cases.
+A violation is not an error. A logit satisfies nearly all axioms by construction. People's choices do not, and a model
+that has learnt their context effects violates independence (IIA) and regularity. The audit reports the size of the
+violations and shows the worst cases.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 #     regularity      P(i | S - r) >= P(i | S)  (all random utility models)
 #     transitivity    P(i over j) >= 1/2 and P(j over k) >= 1/2 imply that P(i over k) is at least
 #                     1/2 (weak), the smaller (moderate) or the larger (strong) of the two
-#     expansion       k copies of every alternative of S: those of i together have P(i | S)  (Ragain & Ugander, 2016)
+#     expansion       k copies of every alternative of S: all copies of i have P(i | S)  (Ragain & Ugander, 2016)
 #     copies          one alternative i twice: its copies together have P(i | S), the others lose nothing
 #
 # The size of a violation is the amount by which the axiom fails: a change of the log-ratio for independence, a
-# probability for all others. A logit satisfies all but the last: two copies get 2 P / (1 + P), and the other
-# alternatives lose P (1 - P) / (1 + P).
+# probability for all other axioms. A logit satisfies all axioms but the last: two copies get 2 P / (1 + P), and the
+# other alternatives lose P (1 - P) / (1 + P).
 
 Verdict = Literal["holds", "violated", "not checked"]
 
@@ -80,7 +80,7 @@ class AxiomFinding:
     example
         A sentence about that case; None if there is no violation.
     more
-        Further numbers by name.
+        Further figures by name.
     """
 
     axiom: str
@@ -202,7 +202,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
 
 
 def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
-    """Check uniform expansion: with several copies of every alternative, the copies of each keep its probability."""
+    """Check uniform expansion: with several copies of every alternative, its copies together keep its probability."""
     inside = [places_in_set(data, s) for s in sets]
     log_p = predict_sets(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
@@ -217,7 +217,7 @@ def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, toler
 
 
 def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> AxiomFinding:
-    """Check copies: offer one alternative (C,) of each set twice; the gain of its copies is the loss of the others.
+    """Check copies: offer one alternative (C,) of each set twice; the gain of its copies equals the loss of the others.
 
     ``of_a_logit`` is the loss relative to the loss in a logit: 0 if the copies share the original probability, 1 if
     the others lose as much as in a logit.
@@ -243,7 +243,9 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
 
     def describe(case: int) -> tuple[int, str]:
         p, gain = original[case], size[case]
-        both = f"twice, it has {p + gain:.3f} (in a logit {p + logit[case]:.3f}), and the others lose {gain:.3f}"
+        both = (
+            f"offered twice, it has {p + gain:.3f} ({p + logit[case]:.3f} in a logit), and the others lose {gain:.3f}"
+        )
         return int(twice[case]), f"{alternative_name(data, int(twice[case]))} has {p:.3f}; {both}"
 
     return _finding(data, "copies", "probability", np.abs(size), tolerance, describe, **more)
@@ -271,9 +273,9 @@ class Audit(ToDictMixin, ReportPartMixin):
     questions
         Number of choice sets predicted.
     seed
-        Seed of the draws.
+        Seed for the draws.
     tolerance
-        Size up to which a violation is regarded as rounding.
+        Size up to which a violation is regarded as rounding error.
     notes
         Properties of the model that affect the figures.
     """
@@ -331,8 +333,8 @@ class Audit(ToDictMixin, ReportPartMixin):
         relative = round(self["copies"].more["of_a_logit"], 2) + 0.0  # never -0
         return (
             f"{self.sets:,} choice sets drawn, {self.questions:,} predicted, seed {self.seed}; violations up to "
-            f"{self.tolerance:g} are regarded as rounding. A second copy of an alternative costs the others "
-            f"{relative:.2f} times as much as in a logit."
+            f"{self.tolerance:g} are regarded as rounding error. A second copy of an alternative takes "
+            f"{relative:.2f} times as much probability from the others as in a logit."
         )
 
 
@@ -354,20 +356,20 @@ def audit(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     sets
         Maximum number of choice sets to draw; 100 by default.
     seed
-        Seed of all draws; 0 by default.
+        Seed for all draws; 0 by default.
     limit
         Maximum number of choice sets to predict for independence and regularity, where every alternative of a set is
         removed in turn; 5,000 by default.
     triples
         Maximum number of triples of alternatives to predict as pairs, for transitivity; 1,000 by default.
     expand
-        Copies of every alternative, for uniform expansion; 2 by default.
+        Number of copies of every alternative, for uniform expansion; 2 by default.
     tolerance
-        Size up to which a violation is regarded as rounding; 1e-4 by default.
+        Size up to which a violation is regarded as rounding error; 1e-4 by default.
 
     Returns
     -------
@@ -421,7 +423,7 @@ def audit(
 
 
 def draw_triples(data: ChoiceData, sets: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw up to ``most`` different triples of alternatives (T, 3), in turn from all sets with at least three."""
+    """Draw up to ``most`` different triples (T, 3) of alternatives, in turn from all sets with at least three."""
     eligible = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
     if not eligible.size:
         return np.empty((0, 3), np.int64)
@@ -442,7 +444,7 @@ def _notes(model: Predictor, data: ChoiceData) -> tuple[str, ...]:
     if getattr(model, "order_matters", False):
         notes.append(
             "This model's probabilities depend on the order of the rows of a set. Removing or copying a row also "
-            "shifts the others, so the figures include this effect."
+            "shifts the other rows, so the figures include this effect."
         )
     if gives == "scores":
         notes.append("This model returns scores that are scaled to sum to 1 within a set, not fitted probabilities.")

@@ -1,16 +1,17 @@
 """Calibration: predicted probabilities compared with observed frequencies.
 
 All alternatives of all sets, weighted by their set, are sorted by predicted probability into bins of equal weight;
-alternatives with equal probability stay in one bin. In each bin b, with weight share w_b,
+alternatives with equal probability stay in the same bin. In each bin b, with weight share w_b,
 
     predicted_b = mean probability,    observed_b = share of alternatives that were chosen,
     error of a curve = sum_b w_b |observed_b - predicted_b|.
 
 The alternatives of a set depend on each other, so the bootstrap intervals resample whole sets. The second curve uses
-only the most probable alternative of each set, the favourite: how often is it chosen, given its probability? The
-calibration error is the error of this second curve. The error over all alternatives is less informative: it shrinks as
-sets grow, because most alternatives are correctly predicted to be rarely chosen. Sets with one alternative offer no
-choice and are left out. Even a perfect model has an error above 0 by chance; it falls with the number of sets per bin.
+only the most probable alternative of each set, the favourite: it shows how often favourites of a given probability are
+chosen. The calibration error is the error of this second curve. The error over all alternatives is less informative: it
+shrinks as sets grow, because most alternatives are correctly predicted to be rarely chosen. Sets with one alternative
+offer no choice and are left out. Even a perfect model has an error above 0 by chance; this error falls as the number of
+sets per bin grows.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class CalibrationCurve(ToDictMixin):
     observed
         (B,) share of cases that were chosen.
     low, high
-        (B,) ends of the interval of the observed share; equal to ``observed`` without resamples.
+        (B,) limits of the interval for the observed share; equal to ``observed`` without resampling.
     share
         (B,) share of the total weight; sums to 1.
     """
@@ -73,7 +74,7 @@ class CalibrationCurve(ToDictMixin):
 
     @property
     def error(self) -> float:
-        """Weighted mean absolute difference of predicted and observed shares."""
+        """Weighted mean absolute difference between predicted and observed shares."""
         return float(self.share @ np.abs(self.observed - self.predicted))
 
 
@@ -104,7 +105,7 @@ class Calibration(ToDictMixin, ReportPartMixin):
 
     @property
     def error(self) -> float:
-        """Calibration error: weighted mean absolute difference of predicted and observed shares of the favourites."""
+        """Calibration error: weighted mean absolute difference between predicted and observed shares of favourites."""
         return self.first.error
 
 
@@ -118,13 +119,13 @@ def calibration(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice sets with choices, preferably held out, or a table that the model's schema reads.
+        Choice sets with choices, preferably held out, or a table that matches the model's schema.
     bins
-        Maximum number of bins; 10 by default. Equal probabilities share a bin.
+        Maximum number of bins; 10 by default. Alternatives with equal probabilities share a bin.
     seed
-        Seed of the bootstrap over choice sets; 0 by default.
+        Seed for the bootstrap over choice sets; 0 by default.
     resamples
-        Number of bootstrap resamples; 1,000 by default. 0 gives no intervals.
+        Number of bootstrap resamples; 1,000 by default. With 0, no intervals are computed.
     level
         Confidence level of the intervals; 0.95 by default.
 
@@ -178,19 +179,19 @@ def calibration(
 
 
 def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
-    """Return the fitted model with the temperature that maximises the likelihood of these choices.
+    """Return the fitted model with the temperature that maximises the likelihood of the given choices.
 
     Parameters
     ----------
     model
-        A fitted model. It is wrapped, not changed.
+        A fitted model, which is wrapped but not changed.
     data
-        Choice sets that the model was not fitted to, or a table that the model's schema reads.
+        Choice sets to which the model was not fitted, or a table that matches the model's schema.
 
     Returns
     -------
     Calibrated
-        The calibrated model. Its ``temperature_`` holds T and the mean NLL of these choices before and after.
+        The calibrated model. Its ``temperature_`` holds T and the mean NLL of the choices before and after calibration.
 
     Raises
     ------
@@ -215,7 +216,7 @@ class _Bootstrap(NamedTuple):
 
 
 def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, bootstrap: _Bootstrap) -> CalibrationCurve:
-    """Bin M cases with probabilities p and outcomes y; case m belongs to set ``owner[m]``, sets have ``weights``."""
+    """Bin M cases with probabilities p and outcomes y; case m belongs to set ``owner[m]`` with its weight."""
     # 1. Weighted means of prediction and outcome in each bin.
     w = weights[owner]
     place = equal_bins(p, w, bins)
@@ -273,9 +274,9 @@ class FitQuality(ReportPartMixin):
     seen
         Which choice sets of the table the model was trained on.
     warning
-        A sentence about that; None if it was trained on none of them.
+        A sentence about these sets; None if the model was trained on none of them.
     baselines
-        Scores of the baselines; None without baselines, or if the table is too small for folds.
+        Scores of the baselines; None if there are no baselines, or if the table is too small for folds.
     """
 
     report: Report

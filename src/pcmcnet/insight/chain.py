@@ -44,13 +44,13 @@ class Chain(NotebookMixin):
     labels
         Labels of the alternatives, or names such as "#2 (A7/A7)" in a table without labels.
     rates
-        (n, n) rates of leaving i for j. The largest is 1, the diagonal is 0.
+        (n, n) rates of leaving i for j. The largest rate is 1, and the diagonal is 0.
     probabilities
         (n,) stationary distribution of the rates.
     choice_set
         Id of the choice set.
     of_class
-        For a mixture of chains, the number of the class, from 1.
+        For a mixture of chains, the number of the class, counted from 1.
     share
         Share of that class in this choice set.
     """
@@ -84,18 +84,18 @@ class Chain(NotebookMixin):
 
     @property
     def net_flows(self) -> Floats:
-        """(n, n) moves from i to j minus those from j to i, per unit of time; 0 up to rounding if reversible."""
+        """(n, n) moves from i to j minus moves from j to i, per unit of time; about 0 if the chain is reversible."""
         return self.flows - self.flows.T
 
     @property
     def circulation(self) -> float:
-        """Share of all moves that belong to cycles: 0 for a reversible chain, 1 if all moves go one way round."""
+        """Share of all moves that belong to cycles: 0 if reversible, 1 if all moves go round in the same direction."""
         total = float(self.flows.sum())
         return float(np.abs(self.net_flows).sum()) / 2 / total if total else 0.0
 
     @property
     def moves_to_settle(self) -> float:
-        """Mean number of moves in the relaxation time: 0 for one alternative, inf if rounding hides the time."""
+        """Mean number of moves in the relaxation time: 0 for one alternative, inf if it is lost in rounding."""
         n = len(self.rates)
         if n < 2:
             return 0.0
@@ -118,7 +118,7 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     model
         A fitted model with rates: PCMC-Net, PCMC or linear PCMC.
     data
-        Choice sets, or a table that the model's schema reads.
+        Choice sets, or a table that matches the model's schema.
     choice_set
         The id of the set, as in the table.
     of_class

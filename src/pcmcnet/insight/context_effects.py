@@ -4,7 +4,7 @@
 
     effect = P(a | {a, b, c}) / (P(a | {a, b, c}) + P(b | {a, b, c})) - P(a | {a, b}),
 
-which is 0 for a logit, whatever c is. People show these effects (Huber et al., 1982; Tversky, 1972; Simonson, 1989):
+which is 0 for a logit, regardless of c. People show these effects (Huber et al., 1982; Tversky, 1972; Simonson, 1989):
 
     attraction   c is worse than a but not than b     effect > 0    c makes a look good
     similarity   c is as good as a and resembles it   effect < 0    c is chosen instead of a
@@ -70,7 +70,7 @@ class ContextCase(ToDictMixin):
     removed, i, j
         Names of the removed alternative and of the two others.
     places
-        Places of removed, i and j in the flat columns of the table.
+        Flat indices of removed, i and j: their indices in the flat columns of the table.
     log_ratio_with, log_ratio_without
         log P(i) / P(j) in the whole set, and without the removed alternative.
     share_with, share_without
@@ -118,7 +118,7 @@ class ContextSearch(ToDictMixin):
     mean
         Mean of |change of the log-ratio| over all pairs.
     least
-        Alternatives with a probability below this were left out.
+        Alternatives with a probability below this value were left out.
     """
 
     model: str
@@ -157,25 +157,25 @@ def search(
 ) -> ContextSearch:
     """Find the sets in which one alternative changes the preference between two others most.
 
-    For each set and removed alternative, the pair whose log-ratio changes most is a case; i gains from the removal, so
-    it loses from the presence of the alternative.
+    For each set and removed alternative, the pair whose log-ratio changes most is a case; i gains from the removal,
+    that is, i loses when the alternative is present.
 
     Parameters
     ----------
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     limit
         Maximum number of choice sets to predict: one for each set drawn, and one for each alternative removed from it.
-        2,000 by default. A table that needs fewer is examined completely.
+        2,000 by default. A table that needs fewer predictions is examined completely.
     seed
-        Seed of the draw of sets if the limit excludes some; 0 by default.
+        Seed for drawing sets if the limit excludes some of them; 0 by default.
     top
         Number of cases to return; 10 by default.
     least
         Alternatives with a smaller probability in the whole set are left out; 0.01 by default. The log-ratio of two
-        alternatives that are hardly ever chosen can change a lot without meaning.
+        alternatives that are hardly ever chosen can change a lot without any practical meaning.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def search(
     Raises
     ------
     InputError
-        If no set has three alternatives, or none has two alternatives that are probable enough.
+        If no set has three alternatives, or no set has two alternatives that are probable enough.
     ConfigError
         If a number is out of range.
     """
@@ -255,7 +255,7 @@ EXPECTED_SIGNS: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compro
 
 @dataclass(frozen=True, slots=True)
 class ContextEffectRow(ToDictMixin):
-    """Effect of one third alternative c on the share of a against b.
+    """Effect of a third alternative c on the share of a against b.
 
     Attributes
     ----------
@@ -268,7 +268,7 @@ class ContextEffectRow(ToDictMixin):
     share_with
         P(a) / (P(a) + P(b)) in {a, b, c}.
     effect
-        Difference of the two shares.
+        Difference between the two shares.
     expected
         Sign that the literature reports for this kind: 1 or -1.
     """
@@ -331,13 +331,13 @@ def measure(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     a, b
-        Places of two alternatives in the flat columns of ``data``; see :func:`pcmcnet.insight.queries.place_of`.
-        The individual is that of the set of a.
+        Indices of two alternatives in the flat columns of ``data``; see :func:`pcmcnet.insight.queries.place_of`. The
+        individual is taken from the choice set of a.
     thirds
-        Kind -> place of a third alternative of that kind, or a list of places. The kind is relative to a: to measure a
-        decoy of b, exchange a and b.
+        Mapping from each kind to the flat index of a third alternative of that kind, or to a list of such indices. The
+        kind is relative to a: to measure a decoy of b, exchange a and b.
 
     Returns
     -------
@@ -347,7 +347,7 @@ def measure(
     Raises
     ------
     InputError
-        If the table has no such place, or the model gives both a and b probability 0.
+        If an index is not in the table, or the model gives both a and b probability 0.
     ConfigError
         If a kind is unknown.
 

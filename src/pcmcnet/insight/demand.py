@@ -1,10 +1,10 @@
-"""Demand curves: the predicted share of some alternatives as one column is scaled or set to values.
+"""Demand curves: the predicted share of some alternatives as one column is scaled or set to given values.
 
     share(t) = sum_S w_S sum_{i in A} p_i(S with x -> t x) / sum_S w_S
 
-over all sets, including those that offer none of the alternatives A: it is a share of all choices. A feature changes
-only for the selected alternatives. The curve shows their share or that of other alternatives (a cross demand curve). An
-individual-level column changes for all alternatives. All points are predicted in one call.
+over all sets, including sets that offer none of the alternatives A, so it is a share of all choices. A feature changes
+only for the selected alternatives. The curve shows the share of these alternatives or of others (a cross-demand curve).
+An individual-level column changes for all alternatives. All points are predicted in one call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DemandCurve(ToDictMixin, TableMixin):
     shares
         (G, K) predicted shares.
     now
-        (G,) predicted shares without a change.
+        (G,) predicted shares without any change.
     weights
         (G,) total weight of the choice sets of each segment.
     """
@@ -89,21 +89,22 @@ def demand(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     column
-        A feature, which changes for ``alternative`` only, or an individual-level column, which changes for all.
+        A feature, which changes for ``alternative`` only, or an individual-level column, which changes for all
+        alternatives.
     alternative
-        A label; the position of an alternative within its set, from 0; an array of places in the flat columns; or a
+        A label; the position of an alternative within its set, from 0; an array of indices in the flat columns; or a
         mask of the N alternatives.
     of
-        The alternatives whose share is shown, in the same forms; by default those of ``alternative``.
+        The alternatives whose share is shown, in the same forms; by default the same as ``alternative``.
     factors
         Multiples of the column; 0.5 to 1.5 in steps of 0.1 by default.
     values
         Values of the column, instead of factors.
     by
         An individual-level column, a kept column, or one value per choice set: the result has a curve for each segment.
-        By default one curve for all sets.
+        By default, one curve for all sets.
 
     Returns
     -------
@@ -185,7 +186,7 @@ def _alternatives(data: ChoiceData, selection: str | int | ArrayLike, parameter:
     if isinstance(selection, str):
         if data.labels is None:
             raise InputError(
-                f"{parameter}: the table has no labels: use a position within sets, or places in the flat columns."
+                f"{parameter}: the table has no labels: use a position within sets, or indices in the flat columns."
             )
         mask: Bools = data.labels.plain() == selection
         hint = did_you_mean(selection, data.labels.categories)
@@ -197,8 +198,8 @@ def _alternatives(data: ChoiceData, selection: str | int | ArrayLike, parameter:
         invalid = values.dtype.kind not in "biu" or mask.shape != (len(data.rows),)
         if invalid or (values.dtype != np.bool_ and mask.sum() != len(np.unique(values))):
             raise InputError(
-                f"{parameter}: expected a label, a position within sets, or places or a mask of {len(data.rows)} "
-                f"alternatives, got {selection!r}."
+                f"{parameter}: expected a label, a position within sets, or flat indices or a mask of "
+                f"{len(data.rows)} alternatives, got {selection!r}."
             )
     if not mask.any():
         raise InputError(f"{parameter}={selection!r} is in none of the choice sets." + hint)

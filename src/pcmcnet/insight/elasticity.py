@@ -6,13 +6,14 @@ Within a set, for the value x_j of one column and every alternative i,
     semi         d log p_i / d x_j         for values that may be 0 or negative
     marginal     d p_i / d x_j             probability per unit
 
-Over sets they are averaged by sample enumeration, where an alternative is weighted by its probability:
+Over sets, these responses are averaged by sample enumeration, where an alternative is weighted by its probability:
 
     aggregate elasticity = sum_S w_S p_i E_ij / sum_S w_S p_i
 
 with the weights w of the sets, over all sets that offer i; E_ij is 0 in sets that do not offer j. This is the
-elasticity of the predicted share of i. Marginal effects are averaged with w only. An individual-level column changes
-for all alternatives of a set, so it has one response per alternative, and these sum to 0 when weighted by p.
+elasticity of the predicted share of i. Marginal effects are averaged with the weights w only. An individual-level
+column changes for all alternatives of a set, so it has one response per alternative, and these responses sum to 0 when
+weighted by p.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ STEPWISE_STEP = 0.1  # relative step for scores and rankings: a forest's predict
 def slopes(
     model: Predictor, data: ChoiceData, column: str, *, method: Method = "auto", step: float | None = None
 ) -> Floats:
-    """Differentiate log-probabilities in a numeric feature or individual-level column.
+    """Differentiate log-probabilities with respect to a numeric feature or individual-level column.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def slopes(
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
         for derivatives if the model has them and differences otherwise.
     step
-        Step of differences, relative to the value, or to the mean absolute value of the column if the value is 0.
+        Step for the differences, relative to the value, or to the mean absolute value of the column if the value is 0.
         0.001 by default, and 0.1 for models that return scores or rankings.
 
     Returns
@@ -100,7 +101,9 @@ def slopes(
         derivatives: Floats | None = model_slopes(data, column)
         if derivatives is not None:
             if not np.isfinite(derivatives).all():
-                raise InputError(f"{type(model).__name__}: not all derivatives in {column!r} are finite numbers.")
+                raise InputError(
+                    f"{type(model).__name__}: not all derivatives with respect to {column!r} are finite numbers."
+                )
             return derivatives
     if method == "derivatives":
         raise InputError(f"{type(model).__name__} has no derivatives: use method='differences'.")
@@ -109,7 +112,7 @@ def slopes(
 
 
 def chunk_positions(rows: Ints) -> Iterator[Ints]:
-    """Yield chunks of positions with at most ``MAX_ROWS_PER_CALL`` rows; ``rows`` has the number of rows of each.
+    """Yield chunks of positions with at most ``MAX_ROWS_PER_CALL`` rows; ``rows`` is the number of rows per position.
 
     A single position with more rows is a chunk by itself.
     """
@@ -169,7 +172,7 @@ def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints
 
 
 def _quotient(log_p: Floats, p: Floats, taken: Floats) -> Floats:  # (2, M), (M,), (M,) -> (M,)
-    """Divide changes of log p by the steps. If an end has probability 0, use the change of p over p; 0 if p is 0."""
+    """Divide changes of log p by the steps. If log p is infinite, use the change of p divided by p, or 0 if p is 0."""
     both = np.isfinite(log_p).all(axis=0)
     safe = np.where(both, log_p, 0.0)
     plain = np.diff(np.exp(log_p[::-1]), axis=0)[0] / np.where(p > 0, p, np.inf)
@@ -354,7 +357,8 @@ class Responses:
         ----------
         by
             A feature, the label column, an individual-level column, a kept column, or a value for each set or
-            alternative. Numbers with many distinct values are cut at their quartiles. By default one segment for all.
+            alternative. Numbers with many distinct values are grouped by quartile. By default, all alternatives form
+            one segment.
 
         Returns
         -------
@@ -365,7 +369,7 @@ class Responses:
         ------
         InputError
             If there is no such column, or ``column`` is an individual-level column and the segments consist of whole
-            sets: the average response of a set is 0.
+            sets, in which the average response is 0.
         """
         groups = segments(self.data, by)
         if self.individual and groups.of_sets:
@@ -373,7 +377,7 @@ class Responses:
             raise InputError(
                 f"{self.column!r} is an individual-level column: the gains and losses of the alternatives of a "
                 f"choice set "
-                f"cancel, so their average is 0. Average by segments of alternatives: {remedy}."
+                f"cancel out, so their average is 0. Average by segments of alternatives: {remedy}."
             )
         codes, G = groups.codes, len(groups.names)
         own_means = weighted_group_means(self.own, self._mass, codes, G)
@@ -389,8 +393,8 @@ class Responses:
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
         """Average the cross responses between groups of alternatives.
 
-        If several alternatives of a set are in one group, their values change together. The average is over every set
-        that offers the responding group, so it is the response of the predicted share.
+        If several alternatives of a set are in the same group, their values change together. The average is over every
+        set that offers the responding group, so it is the response of the predicted share.
 
         Parameters
         ----------
@@ -400,7 +404,7 @@ class Responses:
         Returns
         -------
         CrossTable
-            Responses of each group to changes of every group.
+            Responses of each group to changes in every group.
 
         Raises
         ------
@@ -408,7 +412,7 @@ class Responses:
             If ``column`` is an individual-level column, or there are neither labels nor ``by``.
         """
         if self.individual:
-            raise InputError(f"{self.column!r} is an individual-level column and has no cross responses: use table.")
+            raise InputError(f"{self.column!r} is an individual-level column and has no cross responses: use table().")
         if by is None and self.data.labels is None:
             raise InputError("the table has no labels: pass a feature that groups the alternatives, between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
@@ -442,8 +446,8 @@ def elasticity(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads. The result has a number for each ordered pair of
-        alternatives of each set, so use a subset of a very large table.
+        Choice data, or a table that matches the model's schema. The result has a number for each ordered pair of
+        alternatives in each set, so use a subset of a very large table.
     column
         The column that changes.
     kind
@@ -452,7 +456,7 @@ def elasticity(
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
         for derivatives if the model has them and differences otherwise.
     step
-        Relative step of differences; 0.001 by default, and 0.1 for models that return scores or rankings.
+        Relative step for the differences; 0.001 by default, and 0.1 for models that return scores or rankings.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Explain a fitted model on a table, part by part.
+"""Explain a fitted model on a table; the explanation consists of several parts.
 
 A part is None if it was skipped or cannot be computed; ``left_out`` gives the reason. Expensive parts predict a sample
 of the choice sets, so the cost is bounded for tables of any length.
@@ -76,7 +76,7 @@ class Finding(ToDictMixin):
     figures
         The figures behind it.
     part
-        The part of the explanation that the figures come from.
+        The part of the explanation that contains the figures.
     """
 
     text: str
@@ -97,7 +97,7 @@ def findings(explanation: Explanation) -> tuple[Finding, ...]:
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
-    """Yield the effect of a 1% increase and of a 10% decrease of the most important numeric feature."""
+    """Yield the effects of a 1% increase and of a 10% decrease in the most important numeric feature."""
     table = part.tables[0]
     own, other = table.rows[0].own, table.rows[0].other
     name, verb = names[table.column], "raises" if own > 0 else "lowers"
@@ -116,13 +116,13 @@ def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
         verb = "rises" if less > now else "falls"
         yield Finding(
             f"If {name} falls by 10%, the share of {of} {verb} from {percent(now)} to {percent(less)}.",
-            f"demand curve for {name} at 90% of today's value",
+            f"demand curve for {name} at 90% of its current value",
             "elasticities",
         )
 
 
 def _importance(part: Importance, categories: AllCategories | None, names: ColumnNames) -> Iterator[Finding]:
-    """Yield the columns with the largest effects and, for categorical ones, the categories that gain and lose."""
+    """Yield the columns with the largest effects and, for categorical columns, the categories that gain and lose."""
     significant = [row for row in part.rows if row.low > 0]
     category_tables = {table.column: table for table in (categories.tables if categories else ())}
     if not significant:
@@ -210,7 +210,7 @@ def _fit(part: FitQuality) -> Iterator[Finding]:
     chance = part.report.uniform["top_1"]
     in_sample = ", in-sample (on the training table)" if part.in_sample else ""
     yield Finding(
-        f"People choose the model's favourite in {percent(right)} of the choice sets; guessing at random would be "
+        f"People choose the model's favourite in {percent(right)} of the choice sets; random guessing would be "
         f"right in {percent(chance)}.",
         f"top-1 accuracy over {part.report.n_sets:,} choice sets{in_sample}",
         "fit",
@@ -259,11 +259,11 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
     training
         Facts about the fit.
     caveats
-        Limitations that the model reports.
+        Limitations reported by the model.
     summary
         The summary of the model.
     histories
-        Losses by epoch of each network; empty for models without epochs.
+        Losses of each network by epoch; empty for models without epochs.
     """
 
     kind: str
@@ -293,7 +293,7 @@ class Explanation(ReportPartMixin):
     names
         Display names and units of the columns.
     left_out
-        For each missing part, the reason.
+        For each missing part, the reason why it is missing.
     facts
         Seed, sample size, versions, machine and run time.
     """
@@ -383,20 +383,20 @@ def explain(
     model
         A fitted model of any kind.
     data
-        Choice data, or a table that the model's schema reads, with or without the choices.
+        Choice data, or a table that matches the model's schema, with or without the choices.
     seed
-        Seed of all draws; 0 by default.
+        Seed for all draws; 0 by default.
     sets
         Number of choice sets to sample for the expensive parts; 150 by default.
     skip
         Names of parts to skip, from :data:`PARTS`; none by default.
     baselines
-        Label -> model to cross-validate on the table for comparison. By default the uniform model and a multinomial
-        logit.
+        Mapping from labels to models to cross-validate on the table for comparison. By default, the uniform model and a
+        multinomial logit.
     title
         Title of the report; the model class by default.
     progress
-        If True (the default), show a progress bar on a terminal, or log a line per part elsewhere.
+        If True (the default), show a progress bar on a terminal, or otherwise log a line per part.
 
     Returns
     -------
@@ -409,13 +409,13 @@ def explain(
     InputError
         If the table cannot be read, or no set has a positive weight.
     ConfigError
-        If a number is out of range, or ``skip`` names an unknown part.
+        If a number is out of range, or ``skip`` contains an unknown part.
     """
     began = time.perf_counter()
     require_sampling(sets=sets, seed=seed)
     for name in skip:
         if name not in PARTS:
-            raise ConfigError(f"no part {name!r} to skip." + did_you_mean(name, PARTS))
+            raise ConfigError(f"skip: there is no part called {name!r}." + did_you_mean(name, PARTS))
     data = _read(model, data)
     require_sets(data)
     baselines = {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines
@@ -454,7 +454,7 @@ def explain(
 
 
 class _PartBuilder:
-    """Computes the parts in order; later parts use the importance ranking of earlier ones."""
+    """Computes the parts in order; later parts use the importance ranking computed earlier."""
 
     def __init__(
         self, model: ChoiceModel, data: ChoiceData, seed: int, sets: int, baselines: Mapping[str, ChoiceModel]
@@ -517,7 +517,7 @@ def summarise_model(model: ChoiceModel) -> ModelSummary:
 
 
 def _read(model: Any, data: Any) -> ChoiceData:
-    """Return choice data; a table is read by the model's schema, with choices and weights if it has them."""
+    """Return choice data; a table is read according to the model's schema, with choices and weights if it has them."""
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model such as PCMCNet, got {type(model).__name__}.")
     schema = model.schema

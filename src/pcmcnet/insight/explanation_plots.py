@@ -1,8 +1,8 @@
-"""Draw the figures of an explanation, each in one call: ``explanation.plot.importance()``.
+"""Draw the figures of an explanation, each with one call: ``explanation.plot.importance()``.
 
 Each method draws on ``ax``, or on a new figure if ``ax`` is None, with the current matplotlib style, and returns the
 axes. :meth:`ExplanationPlots.numbers` returns the data behind a figure. The drawing functions are in ``pcmcnet.plots``,
-a later stage, so they are imported when a figure is drawn.
+which belongs to a later stage, so they are imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ExplanationPlots:
     """The figures of an explanation, available as ``explanation.plot``. A missing part has no figure.
 
     Every method takes ``ax``, the matplotlib Axes to draw on (None, the default, for a new figure), returns the Axes,
-    and raises InputError if the explanation has no such part.
+    and raises InputError if the explanation lacks the part that the figure shows.
     """
 
     def __init__(self, explanation: Explanation) -> None:
@@ -33,7 +33,7 @@ class ExplanationPlots:
         return f"figures: {', '.join(self.names())}; call one as .plot.{self.names()[0]}()"
 
     def names(self) -> list[str]:
-        """Return the names of the figures that this explanation has."""
+        """Return the names of the figures that are available for this explanation."""
         return [name for name in _FIGURES if self._has(name)]
 
     def numbers(self, name: str, **options: Any) -> Any:
@@ -254,7 +254,7 @@ _FIGURES = {
 
 
 def _column(column: str | None, columns: Sequence[str]) -> str:
-    """Return the column, or the first one if it is None."""
+    """Return the column, or the first column if it is None."""
     if column is not None and column not in columns:
         raise InputError(f"no figure for column {column!r}." + did_you_mean(column, columns))
     return column if column is not None else next(iter(columns), "")

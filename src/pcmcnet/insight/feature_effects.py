@@ -90,8 +90,8 @@ def numeric_effects(
 ) -> NumericEffects:
     """Measure the responses to numeric features, listed with the most important first.
 
-    If ``features`` is None, all are used, sorted by the size of the own response. In a table without labels the seed
-    draws an alternative of each set.
+    If ``features`` is None, all are used, sorted by the size of the own response. In a table without labels, the seed
+    is used to draw an alternative from each set.
     """
     columns = numeric_features(data) if features is None else list(features)
     if not columns:
@@ -129,7 +129,7 @@ def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int)
 
 
 def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
-    """Return the alternatives whose value changes: a title, and a label or places in the flat columns."""
+    """Return the alternatives whose value changes: a title, and a label or indices in the flat columns."""
     if data.labels is not None:
         share = np.bincount(data.labels.codes, p * spread(data.weights, data.offsets), len(data.labels.categories))
         most = np.argsort(-share, kind="stable")[:MAX_DEMAND_LABELS]
@@ -162,13 +162,13 @@ class CategoryRow:
     category
         Name of the category.
     frequency
-        Share of the alternatives of the table with this category.
+        Share of the table's alternatives that have this category.
     share
         Mean predicted share of an alternative with this category.
     lift
-        Share relative to the average category.
+        Share relative to an average category.
     low, high
-        95% interval of the lift, by the bootstrap over choice sets.
+        95% interval for the lift, by the bootstrap over choice sets.
     """
 
     category: str
@@ -180,7 +180,7 @@ class CategoryRow:
 
     @property
     def is_significant(self) -> bool:
-        """True if the interval of the lift excludes 1."""
+        """True if the interval for the lift excludes 1."""
         return self.low > 1 or self.high < 1
 
 

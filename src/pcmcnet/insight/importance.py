@@ -1,6 +1,7 @@
 """Permutation importance: the increase in loss when a column is shuffled.
 
-A shuffled column keeps its values but loses its relation to the other columns and to the choices. What is permuted:
+A shuffled column keeps its values but loses its relation to the other columns and to the choices. These values are
+permuted:
 
     individual-level column   the values of the choice sets
     feature or label          "within"  the values within each set (the default)
@@ -9,13 +10,13 @@ A shuffled column keeps its values but loses its relation to the other columns a
 
 "within" keeps the values of every set, so all shuffled sets are plausible. It only changes which alternative has which
 value, and that is what a choice depends on. It does not measure what a column says about the set as a whole: a feature
-that is constant within sets has importance 0. "sets" does, but a set whose size occurs only once stays unchanged.
-"rows" mixes sets of different levels, such as short and long trips, and predicts sets that never occur.
+that is constant within sets has importance 0. "sets" measures that, too, but a set whose size occurs only once stays
+unchanged. "rows" mixes sets of different levels, such as short and long trips, and predicts sets that never occur.
 
     importance = loss with the column shuffled - loss with the original column
 
-The loss is the weighted mean negative log-likelihood (NLL) or, for models that only rank, the share of misses,
-1 - p(chosen).
+The loss is the weighted mean negative log-likelihood (NLL) or, for models that only return a ranking, the share of
+misses, 1 - p(chosen).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Importance(ToDictMixin, TableMixin):
         for row in self.rows:
             if row.name == name:
                 return row
-        raise InputError(f"no importance for {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
+        raise InputError(f"there is no importance for {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
 
     def _cells(self) -> list[list[str]]:
         heads = ["shuffled", f"increase in {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95% interval"]
@@ -199,7 +200,7 @@ def _losses(model: Predictor, data: ChoiceData, loss: Loss) -> Floats:
 def _columns_by_name(
     data: ChoiceData, columns: Sequence[str] | None, groups: Mapping[str, Sequence[str]] | None
 ) -> dict[str, tuple[str, ...]]:
-    """Return name -> columns to shuffle together."""
+    """Return a mapping from names to the columns that are shuffled together."""
     label = [] if data.labels is None or data.schema.alternative is None else [data.schema.alternative]
     names = list(dict.fromkeys([*data.features, *data.individual, *label]))
     if isinstance(columns, str) or any(isinstance(group, str) for group in (groups or {}).values()):
@@ -209,9 +210,9 @@ def _columns_by_name(
     selected = {**{name: (name,) for name in columns}, **{name: tuple(group) for name, group in (groups or {}).items()}}
     for name in (name for group in selected.values() for name in group):
         if name not in names:
-            raise InputError(f"no column {name!r} to shuffle." + did_you_mean(name, names))
+            raise InputError(f"there is no column {name!r} to shuffle." + did_you_mean(name, names))
     if not selected or not all(selected.values()):
-        raise InputError("expected at least one column to shuffle, in every group.")
+        raise InputError("expected at least one column to shuffle in every group.")
     return selected
 
 

@@ -2,7 +2,7 @@
 
     log P(i | S) / P(k | S)  =  preference of the pair alone                    order 1: the whole log-odds of a logit
                               + effect of each single other alternative         order 2: the last order of a CDM
-                              + joint effect of two others beyond their own     order 3
+                              + joint effect of two others beyond single ones   order 3
                               + ...
 
 The decomposition needs only the model's probabilities in subsets of a set.
@@ -76,7 +76,7 @@ class SetTerms:
 
 
 def moebius(values: Floats) -> Floats:  # (P, 2^m) -> (P, 2^m)
-    """Transform v of every subset into mu of every subset; bit b of a column index is set if it contains other b."""
+    """Transform v into mu for every subset; bit b of a column index is set if the subset contains alternative b."""
     terms = values.copy()
     width = 1
     while width < values.shape[1]:
@@ -139,7 +139,7 @@ def sampled_terms(
     draws: int,
     rng: np.random.Generator,
 ) -> SetTerms:
-    """Estimate the terms of a large set: all groups T of each of the first ``orders``, or a sample of ``draws``."""
+    """Estimate the terms of a large set: use all groups T of the first ``orders`` orders, or ``draws`` random ones."""
     # 1. Draw the groups T of each pair and order.
     inside = places_in_set(data, position)
     drawn: list[tuple[int, tuple[int, ...]]] = []  # index of the pair, T
@@ -236,7 +236,7 @@ class OrderRow(ToDictMixin):
     contribution
         Mean absolute value of the sum of the terms of this order.
     share
-        Share of the contributions of all orders.
+        Share in the sum of the contributions of all orders.
     explained
         Share of the variance of the log-odds that this order and the lower ones explain.
     error
@@ -301,13 +301,13 @@ class OrderEffects(ToDictMixin, FormatsMixin):
     sets
         Number of choice sets examined.
     sampled
-        Number of these sets whose terms were sampled.
+        Number of sets whose terms were sampled.
     pairs
         Number of pairs of alternatives.
     questions
         Number of choice sets predicted.
     seed
-        Seed of the draws.
+        Seed for the draws.
     notes
         Notes on the interpretation of the figures.
     """
@@ -398,29 +398,30 @@ def order_effects(
 ) -> OrderEffects:
     """Decompose the log-odds of alternatives by the number of others that act on them jointly.
 
-    All terms are computed in sets of up to 10 alternatives. In larger sets 20 pairs are sampled, and terms are sampled
-    if an order has more than ``draws`` of them; the figures then come with standard errors.
+    All terms are computed in sets of up to 10 alternatives. In larger sets, 20 pairs are sampled, and terms are sampled
+    if an order has more than ``draws`` of them; the figures then have standard errors.
 
     Parameters
     ----------
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     sets
         Maximum number of choice sets to draw; 20 by default.
     seed
-        Seed of all draws; 0 by default.
+        Seed for all draws; 0 by default.
     orders
         Highest order to distinguish in sets with more than 10 alternatives, from 1 to 6; 3 by default. Higher orders
         are reported as one figure.
     draws
-        Maximum number of terms to sample per pair and order in such sets; 50 by default.
+        Maximum number of terms to sample per pair and order in sets with more than 10 alternatives; 50 by default.
     top
         Number of terms of second order and above to return, the largest first; 10 by default.
     least
-        Alternatives with a smaller probability in the whole set are in no pair, but still act on others; 0.01 by
-        default. The log-odds of two alternatives that are hardly ever chosen can change a lot without meaning.
+        Alternatives with a smaller probability in the whole set are not used in pairs, but still act on others; 0.01 by
+        default. The log-odds of two alternatives that are hardly ever chosen can change a lot without any practical
+        meaning.
 
     Returns
     -------
@@ -469,7 +470,7 @@ def order_effects(
         notes.insert(
             0,
             f"{sampled} of the sets have more than {MAX_EXACT_ALTERNATIVES} alternatives: {PAIRS_PER_LARGE_SET} pairs "
-            f"of each were sampled, and up to {draws} terms per order. Sampling errors refer to the sum of one pair.",
+            f"of each were sampled, and up to {draws} terms per order. Sampling errors refer to the sum for one pair.",
         )
     return OrderEffects(
         model=type(model).__name__,
@@ -485,7 +486,7 @@ def order_effects(
 
 
 def _pairs(model: Predictor, data: ChoiceData, position: int, least: float, rng: np.random.Generator) -> Ints:
-    """Return pairs (P, 2) of places of alternatives that are probable enough; a sample of them in large sets."""
+    """Return pairs (P, 2) of flat indices of sufficiently probable alternatives; in large sets, a sample of pairs."""
     p = np.exp(predicted_log_p(model, data.subset([position])))
     probable = places_in_set(data, position)[p >= least]
     pairs = np.stack(np.triu_indices(len(probable), 1), 1)
@@ -496,7 +497,7 @@ def _pairs(model: Predictor, data: ChoiceData, position: int, least: float, rng:
 
 
 def _orders(set_terms: Sequence[SetTerms], last: int) -> tuple[OrderRow, ...]:
-    """Summarise by order, up to ``last``; all higher orders are one row if terms were sampled."""
+    """Summarise by order, up to ``last``; all higher orders form one row if terms were sampled."""
     # 1. Collect the sums of all pairs; every set has the same total weight.
     weight = np.concatenate([np.full(len(terms.pairs), 1 / len(terms.pairs)) for terms in set_terms]) / len(
         set_terms
@@ -533,7 +534,7 @@ def _orders(set_terms: Sequence[SetTerms], last: int) -> tuple[OrderRow, ...]:
 
 
 def _wide(values: Any, width: int) -> Any:
-    """Cut or pad the orders (., K) to a common width."""
+    """Truncate or pad the orders (., K) to a common width."""
     return np.pad(values[:, :width], ((0, 0), (0, max(width - values.shape[1], 0))))
 
 

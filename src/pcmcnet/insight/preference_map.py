@@ -1,9 +1,9 @@
 """Map of context effects: the preference of a over b as the features of a third alternative vary.
 
-    P(a) / (P(a) + P(b))   in a set with a, b and c, for every c on a grid of two features,
+In a set with a, b and c, P(a) / (P(a) + P(b)) is computed for every c on a grid of two features. It is constant for a
+model without context effects (figure 2 of the paper, after figure 7 of Trueblood, Brown & Heathcote, 2014).
 
-is constant for a model without context effects (figure 2 of the paper, after figure 7 of Trueblood, Brown & Heathcote,
-2014). ``preference_map`` uses alternatives with two attributes, as simulators do; ``preference_map_in_set`` uses two
+``preference_map`` uses alternatives with two attributes, as simulators do; ``preference_map_in_set`` uses two
 alternatives of a table, and a third whose other columns are constant.
 """
 
@@ -39,13 +39,13 @@ class PreferenceMap(NamedTuple):
     x, y
         (cells,) centres of the cells along each feature.
     preference
-        (cells, cells) preferences from 0 to 1; ``preference[j, i]`` is the one with c = (x[i], y[j]).
+        (cells, cells) preferences from 0 to 1; ``preference[j, i]`` is the preference for c = (x[i], y[j]).
     a, b
         The two features of a and of b.
     c
-        The two features of the third alternative in the table; None without a table.
+        The two features of the third alternative in the table; None if there is no table.
     without
-        Preference without c; 0.5, indifference, without a table.
+        Preference without c; 0.5 (indifference) if there is no table.
     """
 
     x: Floats
@@ -138,7 +138,7 @@ def _probabilities(model: Any, features: tuple[str, str]) -> Probabilities:
 
 
 def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3, 2) -> (sets,)
-    """Return P(a) / (P(a) + P(b)); raise InputError if the input is not a probability."""
+    """Return P(a) / (P(a) + P(b)); raise InputError if the input values are not probabilities."""
     if p.shape != attributes.shape[:2]:
         raise InputError(f"expected probabilities of shape {attributes.shape[:2]}, got {p.shape}.")
     both = p[:, 0] + p[:, 1]
@@ -154,7 +154,7 @@ def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3
 
 
 def preference_error(found: PreferenceMap, truth: PreferenceMap) -> PreferenceMap:
-    """Return the absolute difference of two maps, cell by cell.
+    """Return the absolute difference between two maps in every cell.
 
     Parameters
     ----------
@@ -198,12 +198,12 @@ def preference_map_in_set(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     a, b
-        Places of two alternatives of one set; see :func:`pcmcnet.insight.queries.place_of`.
+        Flat indices of two alternatives of the same set; see :func:`pcmcnet.insight.queries.place_of`.
     third
-        Place of the third alternative. Its label and its other columns stay constant. If it is a or b, or belongs to
-        another set, a copy of it is used.
+        Flat index of the third alternative. Its label and its other columns stay constant. If the third alternative is
+        a or b, or belongs to another set, a copy of it is used.
     features
         The two numeric features that vary, the first along the x axis of the map.
     others
@@ -212,10 +212,11 @@ def preference_map_in_set(
         With ``others``: if True, a copy of the third alternative varies and the original stays in the set. False by
         default.
     cells
-        Number of grid cells along each feature; 32 by default. The third alternative is at the centres of the cells.
+        Number of grid cells along each feature; 32 by default. The third alternative moves over the centres of the
+        cells.
     quantiles
-        Range of the grid as quantiles of each feature over the table, extended to include a, b and the third; 0.05 to
-        0.95 by default.
+        Range of the grid as quantiles of each feature over the table, extended to include a, b and the third
+        alternative; 0.05 to 0.95 by default.
 
     Returns
     -------
@@ -225,7 +226,7 @@ def preference_map_in_set(
     Raises
     ------
     InputError
-        If a and b are not two alternatives of one set, or both have probability 0 in a cell.
+        If a and b are not two alternatives of the same set, or both have probability 0 in a cell.
     SchemaError
         If a feature is not a numeric feature of the table.
     ConfigError
@@ -237,7 +238,9 @@ def preference_map_in_set(
     a, b, third = (require_place(data, at, what) for at, what in ((a, "a"), (b, "b"), (third, "third")))
     position = int(set_of(data, a))
     if a == b or set_of(data, b) != position:
-        raise InputError(f"a and b: expected two alternatives of one choice set, got the places {a} and {b}.")
+        raise InputError(
+            f"a and b: expected two alternatives of the same choice set, got the flat indices {a} and {b}."
+        )
     grids = [_grid(data, name, (a, b, third), cells, quantiles) for name in features]
     if features[0] == features[1]:
         raise ConfigError(f"expected two different features, got {features[0]!r} twice.")
@@ -268,7 +271,7 @@ def preference_map_in_set(
 
 
 def _grid(data: ChoiceData, name: str, held: tuple[int, ...], cells: int, quantiles: Point) -> Floats:
-    """Return the centres of cells that cover the quantiles of a feature and its values at the places ``held``."""
+    """Return the centres of cells that cover the quantiles of a feature and its values at the flat indices ``held``."""
     for quantile in quantiles:
         require_number("quantiles", quantile, low=0, high=1)
     if not quantiles[0] < quantiles[1]:
@@ -278,7 +281,7 @@ def _grid(data: ChoiceData, name: str, held: tuple[int, ...], cells: int, quanti
     low, high = np.quantile(present, quantiles) if present.size else (0.0, 0.0)
     included = values[list(held)].astype(np.float64)
     if np.isnan(included).any():
-        raise InputError(f"feature {name!r} is missing for a, b or the third: choose other alternatives.")
+        raise InputError(f"feature {name!r} is missing for a, b or the third alternative: choose other alternatives.")
     low, high = min(low, included.min()), max(high, included.max())
     if not low < high:
         raise ConfigError(f"feature {name!r} is constant between the quantiles {quantiles}: use a wider range.")

@@ -1,7 +1,8 @@
-"""Choice sets to query a model with, and the log-probabilities that it returns.
+"""Choice sets for querying a model, and the log-probabilities that the model returns.
 
-An alternative is identified by its *place*: its index, from 0 to N - 1, in the flat columns of a table. All queries of
-one kind are predicted in one call: the places of Q sets -> log-probabilities (sum of sizes,), set after set.
+An alternative is identified by its *flat index*, called ``place`` in the code: its index, from 0 to N - 1, in the flat
+columns of a table. All queries of the same kind are predicted in one call: the flat indices of Q sets ->
+log-probabilities (sum of sizes,), one set after another.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _MAX_NAME_COLUMNS = 3  # columns that a name shows
 
 
 def alternative_name(data: ChoiceData, place: int) -> str:
-    """Return the name of the alternative at a place."""
+    """Return the name of the alternative with a flat index."""
     if data.labels is not None:
         label: str = data.labels.categories[int(data.labels.codes[place])]
         return label
@@ -51,7 +52,7 @@ def alternative_name(data: ChoiceData, place: int) -> str:
 
 
 def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
-    """Return the columns that name the alternatives of a set, given by their places."""
+    """Return the columns used to name the alternatives of a set, which are given by their flat indices."""
     codes = {name: values for name in data.features if (values := _codes(data, name, inside)) is not None}
     chosen = [name for name in codes if isinstance(data.features[name], Categorical)][:1]
     groups = codes[chosen[0]] if chosen else np.zeros(len(inside), np.int64)
@@ -66,7 +67,7 @@ def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
 
 
 def _codes(data: ChoiceData, name: str, inside: Ints) -> Ints | None:
-    """Return a code for each value of a column within a set; None if a value is missing or the column has contents."""
+    """Return a code for each value of a column within a set; None for missing values and for content columns."""
     column = data.features[name]
     if isinstance(column, Categorical):
         return column.codes[inside].astype(np.int64)
@@ -108,16 +109,16 @@ def _cut(word: str) -> str:
 
 
 def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> ChoiceData:
-    """Build choice sets from the alternatives of a table; their ids count from 0.
+    """Build choice sets from the alternatives of a table; their ids are counted from 0.
 
     Parameters
     ----------
     data
-        The table that the alternatives come from.
+        The table that contains the alternatives.
     sets
-        For each new set, the places of its alternatives. A place may occur more than once.
+        For each new set, the flat indices of its alternatives. An index may occur more than once.
     individuals
-        For each new set, the position of the set that provides its individual, kept columns and weight.
+        For each new set, the position of the original set that provides its individual, kept columns and weight.
 
     Returns
     -------
@@ -158,7 +159,7 @@ def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: Array
 
 
 def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData:
-    """Replace the alternatives of every set by those at ``places`` (M,), set after set, ``sizes`` (S,) in each.
+    """Replace the alternatives of every set: set s gets the next ``sizes[s]`` alternatives of ``places`` (M,).
 
     The sets keep their ids, individuals, kept columns and weights. Their choices become unknown.
     """
@@ -185,7 +186,7 @@ def with_values(data: ChoiceData, column: str, values: ArrayLike) -> ChoiceData:
             changed: dict[str, Any] = {role: {**columns, column: _column(columns[column], np.asarray(values), column)}}
             return replace(data, **changed)
     names = [*data.features, *data.individual]
-    raise InputError(f"no column {column!r} among features and individual-level columns." + did_you_mean(column, names))
+    raise InputError(f"there is no feature or individual-level column {column!r}." + did_you_mean(column, names))
 
 
 def _column(before: Column, values: NDArray[Any], name: str) -> Column:
@@ -209,17 +210,17 @@ def _column(before: Column, values: NDArray[Any], name: str) -> Column:
 
 
 def predict_sets(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
-    """Return the log-probabilities, in float64, of the sets that :func:`compose_sets` builds: one for each place."""
+    """Return the log-probabilities, in float64, of the alternatives in sets built by :func:`compose_sets`."""
     return predicted_log_p(model, compose_sets(data, sets, individuals)) if len(sets) else np.empty(0)
 
 
 def require_place(data: ChoiceData, place: object, what: str) -> int:
-    """Return the place as an int; raise InputError if the table has no such place."""
+    """Return the flat index as an int; raise InputError if it is not in the table."""
     place = int(place) if isinstance(place, np.integer) else place
     last = len(data.rows) - 1
     if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place <= last:
         raise InputError(
-            f"{what}: expected the place of an alternative, from 0 to {last}, got {place!r}; see place_of."
+            f"{what}: expected the flat index of an alternative, from 0 to {last}, got {place!r}; see place_of."
         )
     return place
 
@@ -232,13 +233,14 @@ def position_of(data: ChoiceData, choice_set: Any) -> int:
     if positions.size != 1:
         examples = ", ".join(map(str, data.set_ids[:3].tolist()))
         raise InputError(
-            f"choice set {plain_repr(choice_set)}: not among the {len(data)} of the table, such as {examples}."
+            f"choice set {plain_repr(choice_set)} is not among the {len(data)} choice sets of the table, such as "
+            f"{examples}."
         )
     return int(positions[0])
 
 
 def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
-    """Return the place of an alternative in the flat columns of a table.
+    """Return the index of an alternative in the flat columns of a table.
 
     Parameters
     ----------
@@ -252,7 +254,7 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     Returns
     -------
     int
-        The place, from 0 to N - 1.
+        The flat index, from 0 to N - 1.
 
     Raises
     ------
@@ -284,12 +286,12 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
 
 
 def places_in_set(data: ChoiceData, position: int) -> Ints:
-    """Return the places of the alternatives of the set at a position."""
+    """Return the flat indices of the alternatives in the set at a position."""
     return np.arange(data.offsets[position], data.offsets[position + 1])
 
 
 def set_of(data: ChoiceData, places: ArrayLike) -> Ints:
-    """Return the positions of the sets that places belong to."""
+    """Return the positions of the sets to which the alternatives with these flat indices belong."""
     positions: Ints = np.searchsorted(data.offsets, np.asarray(places, np.int64), side="right") - 1
     return positions
 
@@ -366,7 +368,7 @@ def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
 
 
 def _guess(name: str, values: Floats) -> str | None:
-    """Return the scale without a true zero that the name and the values suggest, or None."""
+    """Return the kind of scale without a true zero that the name and the values suggest, or None."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or not len(values):
         return None
@@ -399,7 +401,7 @@ class Segments:
 
 
 def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
-    """Group alternatives by a column of any role or by a value for each choice set or alternative; None: one group.
+    """Group alternatives by a column of any role or by a value for each choice set or alternative; None for one group.
 
     Examples
     --------
@@ -425,7 +427,7 @@ def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[st
 
 
 def weighted_quantiles(values: Floats, weights: Floats, shares: ArrayLike) -> Floats:
-    """Return weighted quantiles: for each share, the smallest value that at least this share of the weight is at most.
+    """Return weighted quantiles: the smallest values up to which the cumulative weight reaches the given shares.
 
     Examples
     --------

@@ -5,9 +5,9 @@ For a set S, a removed alternative r and every other alternative i:
     shift_i = log P(i | S - r) - log P(i | S),        change of log P(i) / P(j) = shift_i - shift_j.
 
 The pair whose log-ratio changes most has the largest and the smallest shift. The mean over all m (m - 1) / 2 pairs
-follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. In a logit all have the
-same shift, -log(1 - P(r | S)). An alternative with probability 0 in either set has no shift.
-Shapes: C cases (set, r); M = total number of other alternatives over all cases.
+follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. In a logit, all alternatives
+have the same shift, -log(1 - P(r | S)). An alternative with probability 0 in either set has no shift. Shapes: C cases
+(set, r); M = total number of other alternatives over all cases.
 """
 
 from __future__ import annotations
@@ -51,17 +51,15 @@ _CONSTANT_OFFER = {
 
 
 def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
-    """Return a warning that removals are extrapolated, or None if the training sets differ in their offers.
+    """Return a warning that removals are extrapolated, or None if the training sets offer different alternatives.
 
     If the model does not record its training table, ``data`` is examined instead.
     """
     varying = model.table_.description.get("offers_differ") if isinstance(model, ChoiceModel) else None
     if has_varying_offers(data) if varying is None else varying:
         return None
-    return (
-        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices without one of "
-        f"them were never observed, so effects of removals are extrapolated from the form of the model."
-    )
+    return f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices without one "
+        f"of them were never observed, so effects of removals are extrapolated from the form of the model."
 
 
 # -- Removals ----------------------------------------------------------------------------------------------------------
@@ -95,7 +93,7 @@ class Removals:
         return shift
 
     def log_ratios(self, least: float = 0.0) -> LogRatios:
-        """Compare the others of each case in pairs, without those less probable than ``least`` in the whole set."""
+        """Compare pairs of the other alternatives; leave out alternatives with a probability below ``least``."""
         # 1. Sort the entries of each case by their shift.
         entries = np.flatnonzero(~np.isnan(self.shift) & (self.log_with >= (np.log(least) if least > 0 else -np.inf)))
         case = self.case[entries]
@@ -125,7 +123,7 @@ class LogRatios(NamedTuple):
 
 
 def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return the positions (C,) and removed places (C,) of as many cases as ``limit`` predictions allow.
+    """Return the set positions (C,) and removed flat indices (C,) of cases that need at most ``limit`` predictions.
 
     A set needs one prediction for itself and one for each removal. The last set may have only some of its removals,
     drawn at random.
@@ -142,7 +140,7 @@ def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.
 
 
 def predict_removals(model: Predictor, data: ChoiceData, position: Ints, removed: Ints) -> Removals:
-    """Predict every set, and the set without each removed alternative, in one batch."""
+    """Predict, in one batch, every set and the set without each removed alternative."""
     whole, at = np.unique(position, return_inverse=True)
     inside = [places_in_set(data, s) for s in whole]
     others = [inside[k][inside[k] != r] for k, r in zip(at, removed, strict=True)]
@@ -189,11 +187,11 @@ class Attribution(ToDictMixin, TableMixin):
     alternative
         Name of the alternative.
     p
-        Its probability in the whole set.
+        Probability of the alternative in the whole set.
     rivals
-        Names of the rivals, the strongest effect beyond a logit first.
+        Names of the rivals, sorted by the strength of their effect beyond a logit, the strongest first.
     places
-        (R,) places of the rivals in the flat columns of the table.
+        (R,) indices of the rivals in the flat columns of the table.
     rival_p
         (R,) probabilities of the rivals in the whole set.
     without
@@ -201,7 +199,7 @@ class Attribution(ToDictMixin, TableMixin):
     push
         (R,) change of log p of the alternative due to the rival.
     beyond
-        (R,) part of the push that a logit cannot explain.
+        (R,) part of this change that a logit cannot explain.
     """
 
     choice_set: Any
@@ -239,12 +237,12 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     choice_set
         The id of the set.
     alternative
-        Label of the alternative; in a table without labels its row, or its number in the set, such as "#2". By default
-        the chosen alternative.
+        Label of the alternative; in a table without labels, its row, or its number in the set, such as "#2". By
+        default, the chosen alternative.
 
     Returns
     -------
@@ -298,6 +296,6 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
 
 
 def _chosen(data: ChoiceData, choice_set: Any) -> int:
-    """Return the place of the chosen alternative of a set."""
+    """Return the flat index of the chosen alternative of a set."""
     position = position_of(data, choice_set)
     return int(data.offsets[position] + data.require_chosen("attribution of the choice")[position])

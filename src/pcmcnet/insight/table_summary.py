@@ -1,7 +1,7 @@
 """Summary of a table: the number and sizes of its choice sets, its columns, and the choices.
 
 For a numeric feature, comparing the mean over chosen alternatives with the mean over all offered ones shows what people
-prefer. Both means weight every set by its weight; the second weights the alternatives of a set equally.
+prefer. In both means, every set has its weight; in the second mean, the alternatives of a set have equal weights.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class ColumnSummary:
     distinct
         Number of distinct values of a column that is not numeric.
     categories
-        The most frequent categories, with their shares of the values.
+        The most frequent categories, each with its share of the values.
     detail
-        Of other kinds: the size of vectors, the range of times, or the names in lists.
+        For columns of other kinds: the size of vectors, the range of timestamps, or the names in lists.
     """
 
     name: str
@@ -171,7 +171,7 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
 
 
 def _detail(facts: Mapping[str, Any]) -> str | None:
-    """Return a short description of contents such as vectors, times or lists."""
+    """Return a short description of a content column, such as vectors, timestamps or lists."""
     if "size" in facts:
         return f"{facts['size']:,} numbers"
     if "min" in facts:
@@ -183,7 +183,7 @@ def _detail(facts: Mapping[str, Any]) -> str | None:
 
 
 def _means(data: ChoiceData, values: Floats) -> tuple[float | None, float | None]:
-    """Return the mean of a feature over all alternatives and over the chosen ones, without missing values."""
+    """Return the mean of a feature over all alternatives and over the chosen ones, ignoring missing values."""
     offered = _mean(values, spread(data.weights / data.sizes, data.offsets))
     if data.chosen is None:
         return offered, None
@@ -238,7 +238,7 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
     names
         (n,) names of the alternatives.
     columns
-        Features, (n,) values each; pictures as data URIs.
+        Features with (n,) values each; images as data URIs.
     p
         (n,) predicted probabilities.
     chosen

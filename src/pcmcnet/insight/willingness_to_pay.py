@@ -1,14 +1,14 @@
-"""Willingness to pay: the value of one more unit of a feature in units of price, at every alternative, for any model.
+"""Willingness to pay: the value of one more unit of a feature in units of price, for every alternative and any model.
 
-With utilities U it is -(dU / dx) / (dU / dprice). For models that only give probabilities, the log-odds of an
+With utilities U, it is -(dU / dx) / (dU / dprice). For models that only return probabilities, the log-odds of an
 alternative replace its utility:
 
     WTP_i = -(d logit p_i / d x_i) / (d logit p_i / d price_i) = -(d log p_i / d x_i) / (d log p_i / d price_i),
 
-because d logit p = d log p / (1 - p). In a multinomial logit it is the ratio of the coefficients, the same at every
-alternative, and ``MNL.willingness_to_pay`` returns it with a standard error; in other models it has a distribution. An
-alternative of set S has the weight w_S p_i, so each set has the weight w_S. Desirable features have a positive value.
-Travel time has a negative value; minus this value is the value of time.
+because d logit p = d log p / (1 - p). In a multinomial logit, it is the ratio of the coefficients, the same for every
+alternative, and ``MNL.willingness_to_pay`` returns it with a standard error; in other models, it varies between
+alternatives. An alternative of set S has the weight w_S p_i, so each set has the weight w_S. Desirable features have a
+positive value. Travel time has a negative value; minus this value is the value of time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TradeOff:
     odd
         Share of the weight with the opposite sign.
     ends
-        Interval of the median, for an ensemble; None for other models.
+        Interval for the median, for an ensemble; None for other models.
     """
 
     column: str
@@ -114,10 +114,10 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
     Parameters
     ----------
     model
-        A fitted model, or an object with the method ``predict_log_proba``. An
-        :class:`~pcmcnet.models.ensemble.Ensemble` also gives intervals.
+        A fitted model, or an object with the method ``predict_log_proba``. With an
+        :class:`~pcmcnet.models.ensemble.Ensemble`, intervals are also computed.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     columns
         Numeric features that increase by one unit.
     reference
@@ -173,7 +173,7 @@ def _require_features(data: ChoiceData, *names: str) -> None:
 
 
 def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], reference: str) -> Floats:
-    """Return first quartile, median, third quartile and share of the opposite sign of each column's trade-off."""
+    """Return the first quartile, the median, the third quartile and the opposite-sign share of each trade-off."""
     reference_slope = own_responses(slopes(model, data, reference), data.offsets)
     weights: Floats = spread(data.weights, data.offsets) * np.exp(predicted_log_p(model, data))
     valid = (np.abs(reference_slope) > _MIN_RELATIVE_SLOPE * np.abs(reference_slope).max(initial=0)) & (weights > 0)
@@ -241,11 +241,11 @@ class WillingnessToPay(TableMixin):
     Attributes
     ----------
     column
-        The feature that is paid for.
+        The feature whose value is measured.
     price
-        The feature that it is paid in.
+        The feature that serves as the price.
     ratios
-        (N,) willingness to pay at each alternative; 0 if the price has no effect.
+        (N,) willingness to pay for each alternative; 0 if the price has no effect.
     weights
         (N,) weight of each ratio; 0 if the price has no effect.
     rows
@@ -281,7 +281,7 @@ def willingness_to_pay(
     method: Method = "auto",
     step: float | None = None,
 ) -> WillingnessToPay:
-    """Compute the value of one more unit of a numeric feature in units of price, at every alternative.
+    """Compute the value of one more unit of a numeric feature in units of price, for every alternative.
 
     Desirable features have a positive willingness to pay. For travel time it is negative; minus this value is the value
     of time.
@@ -291,19 +291,19 @@ def willingness_to_pay(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     column
         Numeric feature that is paid for.
     price
         Numeric feature that it is paid in.
     by
         A column, or a value for each set or alternative, that defines segments, as in
-        :meth:`pcmcnet.insight.elasticity.Responses.table`. By default one segment for all.
+        :meth:`pcmcnet.insight.elasticity.Responses.table`. By default, all alternatives form one segment.
     method
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
         for derivatives if the model has them and differences otherwise.
     step
-        Relative step of differences; 0.001 by default, and 0.1 for models that return scores or rankings.
+        Relative step for the differences; 0.001 by default, and 0.1 for models that return scores or rankings.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """Calibrate alternative-specific constants (ASCs), so that predicted shares on a table match known market shares.
 
-A logit has ASCs, which are shifted; its other coefficients and its standard errors stay the same. For other models a
+A logit has ASCs, which are shifted; its other coefficients and its standard errors stay the same. For other models, a
 constant per label is added to the log-probabilities: see :mod:`pcmcnet.models.with_constants`, which also describes the
 algorithm.
 """
@@ -27,7 +27,7 @@ def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, floa
     Parameters
     ----------
     model
-        A fitted model. It is not changed. A logit must have constants.
+        A fitted model, which is not changed. A logit must have constants.
     data
         Choice sets that represent the market, with weights if the table has them; choices are not needed.
     shares
@@ -86,7 +86,7 @@ def _constants(model: LogitModel, labels: list[str]) -> tuple[list[Ints], int]:
     if model.config.wtp_space is not None:
         raise InputError(
             f"in willingness-to-pay space, constants are multiplied by the coefficient of {model.config.wtp_space!r} "
-            f"and cannot be shifted alone: fit the model without wtp_space."
+            f"and cannot be shifted separately: fit the model without wtp_space."
         )
     endings = [f"constant[{label}]" for label in labels]
     places = [

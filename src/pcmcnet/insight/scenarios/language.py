@@ -15,9 +15,9 @@ from pcmcnet.errors import InputError, did_you_mean
 # -- Expressions -------------------------------------------------------------------------------------------------------
 # Evaluation of expressions: columns -> a value for every alternative.
 #
-# Nothing is executed as Python. A value is a number, a word or a condition for each of the N alternatives, or one for
-# all of them. A column of words can be compared with a number, which is then treated as a word: labels are words even
-# if they look like numbers.
+# Nothing is executed as Python. A value is a number, a word or a condition for each of the N alternatives, or a single
+# value for all of them. A column of words can be compared with a number, which is then treated as a word: labels are
+# words even if they look like numbers.
 
 ValueKind = Literal["number", "word", "condition"]
 
@@ -138,7 +138,7 @@ def _apply(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) -> 
 
 
 def _require(sign: str, kind: ValueKind, parts: tuple[Expression, ...], arguments: list[Value]) -> None:
-    """Raise InputError unless all arguments are of one kind."""
+    """Raise InputError unless all arguments are of the same kind."""
     for part, value in zip(parts, arguments, strict=True):
         if value.kind != kind:
             noun = {"number": "numbers", "condition": "conditions"}[kind]
@@ -156,7 +156,9 @@ def _compared(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) 
     if left.kind == "word" and sign not in ("==", "!="):
         raise InputError(f"{sign!r}: expected numbers, but {parts[0]} is a word: compare words with ==, != or in.")
     if "condition" in (left.kind, right.kind):
-        raise InputError(f"{sign!r}: expected numbers or words, got a condition: use and, or, not.")
+        raise InputError(
+            f"{sign!r}: expected numbers or words, got a condition: combine conditions with and, or and not."
+        )
     kind = np.float32 if left.kind == "number" else object  # columns are float32: a stored 1.1 must equal the text 1.1
     return np.asarray(COMPARISONS[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_)
 
@@ -204,18 +206,18 @@ class Parser:
         return self.tokens[self.at]
 
     def accept(self, *texts: str) -> bool:
-        """Read the next token if it is one of these signs or words; return whether it was."""
+        """Read the next token if it is one of these signs or words; return True if it was read."""
         matches = self.next.kind in ("sign", "name") and self.next.text in texts
         self.at += matches
         return matches
 
     def expect(self, *texts: str) -> None:
-        """Read one of these signs or words; raise InputError if the next token is another."""
+        """Read one of these signs or words; raise InputError if the next token is a different one."""
         if not self.accept(*texts):
             raise self.error(" or ".join(map(repr, texts)), texts)
 
     def error(self, expected: str, words: tuple[str, ...] = (), written: str | None = None) -> InputError:
-        """Return an error with the position; ``written``, or the next token, may be a misspelt one of ``words``."""
+        """Return an error with the position, and a hint if ``written`` or the next token resembles one of ``words``."""
         kind, text, place = self.next
         token = "the end" if kind == "end" else f"{text!r} at character {place + 1}"
         hint = did_you_mean(written or text, words)
@@ -235,7 +237,7 @@ class Parser:
         return self._chain(lambda: self._chain(self._negation, "and"), "or")
 
     def _chain(self, part: Callable[[], Expression], *signs: str) -> Expression:
-        """Read parts that are joined by left-associative operators."""
+        """Read subexpressions that are joined by left-associative operators."""
         expression = part()
         while (sign := self.next.text) in signs and self.accept(*signs):
             expression = Operation(sign, (expression, part()))
@@ -307,7 +309,7 @@ class Parser:
         return Operation(name, tuple(parts))
 
     def _nested(self, part: Callable[[], Expression]) -> Expression:
-        """Read a part inside parentheses; raise InputError if they are nested too deeply."""
+        """Read a subexpression inside parentheses; raise InputError if they are nested too deeply."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise InputError(f"change {self.text[:60]!r}...: expected at most {_MAX_DEPTH} nested parentheses.")
@@ -358,7 +360,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove the alternatives that have the label and fulfil the condition; None for any."""
+    """Remove the alternatives that have the label (None for any) and fulfil the condition (None for none)."""
 
     label: str | None
     where: Expression | None
@@ -411,7 +413,7 @@ def parse_change(text: str) -> Statement:
     elif first == "remove":
         label = _label(parser)
         if label is not None and parser.next.text == ",":
-            raise parser.error("one label; for several use a condition: remove where mode in ('bus', 'train')")
+            raise parser.error("one label; for several labels, use a condition: remove where mode in ('bus', 'train')")
         statement = Remove(label, _where(parser))
         if statement == Remove(None, None):
             raise parser.error("a label, or 'where' and a condition")

@@ -1,4 +1,4 @@
-"""Effects of a change on a market: shares, volumes, revenue, diversion and consumer surplus, before and after."""
+"""Effects of a change on a market: shares, volumes, revenue, diversion and consumer surplus before and after it."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[
 
 
 def _originals(offer: ScenarioOffer) -> Bools:
-    """Return a mask (N,) of the alternatives of the original table; a second one with the same origin is a copy."""
+    """Return a mask (N,) of the original table's alternatives; a second alternative with the same origin is a copy."""
     original = np.zeros(len(offer.origin), np.bool_)
     original[np.unique(offer.origin, return_index=True)[1]] = True
     return original & (offer.origin >= 0)
 
 
 def _values(first: ChoiceData, offer: ScenarioOffer, by: str) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any]]:
-    """Return the groups by a feature, in order, and the group of each alternative before and after."""
+    """Return the groups defined by a feature, in order, and the group of each alternative before and after."""
     before, after = (table_column(data, by)[0].plain() for data in (first, offer.data))
     unchanged = (offer.origin >= 0).all() and np.array_equal(after.astype(str), before[offer.origin].astype(str))
     names, codes = group_values(
@@ -109,12 +109,12 @@ def _require_unchanged(first: ChoiceData, offer: ScenarioOffer, by: str) -> None
     if not np.array_equal(before, after):
         raise InputError(
             f"by={by!r}: the scenario changes this column, so its segments would not consist of the same choice sets "
-            f"before and after. Group by another column, for example a copy of it in keep=[...]."
+            f"before and after. Group by another column, for example by a copy of this column in keep=[...]."
         )
 
 
 def _numbered(before: NDArray[Any], after: NDArray[Any], order: Any) -> tuple[list[str], Ints, Ints]:
-    """Return the names in use, those of the original table first and in this order, and the index of each value."""
+    """Return the names in use, starting with the original table's names in their order, and the index of each value."""
     used = set(before)
     names = [name for name in order if name in used]
     names += [name for name in dict.fromkeys(after) if name not in used]
@@ -155,7 +155,7 @@ class ConsumerSurplus:
     mean
         Mean per choice set.
     low, high
-        Ends of the interval of the mean; None without intervals.
+        Limits of the interval for the mean; None without intervals.
     total
         Weighted sum over all choice sets.
     """
@@ -209,8 +209,8 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
     sums = getattr(model, "_log_sums", lambda data: None)(before)
     if sums is None:
         raise InputError(
-            f"{name} has no utilities and no log-sum: consumer surplus is available for logits (multinomial, nested, "
-            f"latent class, mixed) and ensembles of them."
+            f"{name} has no utilities and no log-sum: consumer surplus is available for logits (multinomial, "
+            f"nested, latent class, mixed) and for ensembles of logits."
         )
     if cost is None:
         raise InputError("consumer surplus needs a cost column: pass cost=<column>.")
@@ -231,17 +231,17 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         np.allclose(a, b, rtol=_RELATIVE_TOLERANCE, atol=_RELATIVE_TOLERANCE * np.abs(at).max()) for a, b in pairs
     ):
         raise InputError(
-            f"the marginal utility of {cost!r} differs between alternatives or amounts, so a difference of log-sums "
-            f"has no value in money: use a formula in which {cost} is linear, with one coefficient."
+            f"the marginal utility of {cost!r} differs between alternatives or amounts, so a difference in "
+            f"log-sums has no monetary value: use a formula in which {cost} is linear, with one coefficient."
         )
     if not np.allclose(sums[1], moved, rtol=0, atol=_RELATIVE_TOLERANCE):
-        raise InputError("the change moves people between classes, so their utilities cannot be compared.")
+        raise InputError("the change moves people between classes, so utilities before and after cannot be compared.")
     # 3. Check that a higher cost lowers utility.
     if (at <= 0).any():
         odd = float((moved * (at <= 0)).sum(axis=1).mean())
         raise InputError(
-            f"a higher {cost!r} raises the utility of {percent(odd)} of the people, so it is not a cost to them and "
-            f"the surplus is not defined."
+            f"a higher {cost!r} raises the utility of {percent(odd)} of the people, so this column is not a cost "
+            f"to them and the surplus is not defined."
         )
     return cost
 
@@ -330,7 +330,7 @@ class MarketComparison:
         return bool((np.abs(self._moved(self.split(figures)["shares"][2])) > _MIN_SHARE_CHANGE).all())
 
     def has_mixed_signs(self, figures: Floats) -> bool:
-        """Return True if some changed groups of a segment lose share while others gain."""
+        """Return True if some changed groups of a segment lose share while others gain share."""
         change = self.split(figures)["shares"][2]
         gain, lose = (
             np.bincount(self.segment, self.changed & (sign * change > _MIN_SHARE_CHANGE)) > 0 for sign in (1, -1)
@@ -354,7 +354,7 @@ class MarketComparison:
 
 
 class EstimatedFigures(NamedTuple):
-    """Figures with intervals; ``how`` is the method of the intervals, or the reason why there are none."""
+    """Figures with intervals; ``how`` is the method used for the intervals, or the reason why there are none."""
 
     values: Floats
     low: Floats | None
@@ -386,7 +386,7 @@ def estimate_figures(
         how = f"{level:.0%} intervals by the delta method, {kind} standard errors"
         return EstimatedFigures(values, values - reach, values + reach, how)
     return EstimatedFigures(
-        values, None, None, f"no intervals: {name} has no standard errors; an Ensemble of it has intervals"
+        values, None, None, f"no intervals: {name} has no standard errors; fit an Ensemble to obtain intervals"
     )
 
 
@@ -405,9 +405,9 @@ class MarketEffect:
     before, after, change
         The figure before and after the change, and the difference.
     low, high
-        Ends of the interval of the change; None without intervals.
+        Limits of the interval for the change; None without intervals.
     after_low, after_high
-        Ends of the interval of the figure after the change; None without intervals.
+        Limits of the interval for the figure after the change; None without intervals.
     """
 
     group: str
@@ -457,7 +457,7 @@ class MarketEffects(_RowsByGroup, TableMixin):
         return self.cells()
 
     def cells(self, title: str | None = None) -> list[list[str]]:
-        """Return the cells of the table, the header first; its first cell is ``title``, or the quantity."""
+        """Return the cells of the table, the header first; the first cell is ``title`` or, by default, the quantity."""
         share = self.quantity == "share"
         heads = [title or self.quantity, "before", "after", "change in points" if share else "change"]
         cells = [heads + ["interval"] * any(row.low is not None for row in self.rows)]
@@ -474,7 +474,7 @@ class MarketEffects(_RowsByGroup, TableMixin):
 
 @dataclass(frozen=True, slots=True)
 class DiversionRatio:
-    """Share of the loss of the changed alternatives that goes to a group, or of their gain that comes from it.
+    """Share of the changed alternatives' loss that goes to a group, or of their gain that is drawn from the group.
 
     Attributes
     ----------
@@ -483,7 +483,7 @@ class DiversionRatio:
     ratio
         Diversion ratio.
     low, high
-        Ends of its interval; None without intervals.
+        Limits of its interval; None without intervals.
     """
 
     group: str
@@ -554,7 +554,7 @@ class MarketTables:
         if changed.all():
             return "all alternatives change, so there is no diversion from some of them to others."
         if self.has_mixed_signs:
-            return "some of the changed alternatives lose share and others gain: run one change at a time."
+            return "some of the changed alternatives lose share and others gain share: run one change at a time."
         if not self.has_diversion:
             return "the shares of the changed alternatives stay the same, so there is no diversion."
         rows = [

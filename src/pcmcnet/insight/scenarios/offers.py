@@ -1,9 +1,9 @@
 """The alternatives on offer in each choice set, and statements that change them.
 
-An offer consists of the choice data that the model predicts and of display names. The two differ for a new alternative:
-the model treats it like the one it was copied from, with the same constants, nest and category. ``origin`` records
-which alternative of the original table each one was, so that groups can be compared before and after.
-Shapes: N alternatives of S sets now, N0 in the original table.
+An offer consists of the choice data that the model predicts and of display names. The data and the names differ for a
+new alternative: the model treats it like the alternative it was copied from, with the same constants, nest and
+category. ``origin`` records the alternative of the original table from which each alternative stems, so that groups can
+be compared before and after. Shapes: N alternatives in S sets after the changes, N0 alternatives in the original table.
 """
 
 from __future__ import annotations
@@ -230,12 +230,12 @@ class ScenarioOffer:
 def _require_some(mask: Bools, verb: str) -> Bools:
     """Return the mask; raise InputError if it selects nothing."""
     if not mask.any():
-        raise InputError(f"nothing to {verb}: no alternative has the label and fulfils the condition.")
+        raise InputError(f"nothing to {verb}: no alternative both has the label and fulfils the condition.")
     return mask
 
 
 def _read(name: str, column: Column, offsets: Ints | None) -> Value:
-    """Return the value of a column for every alternative; ``offsets`` is set for a column of choice sets."""
+    """Return the value of a column for every alternative; ``offsets`` is given for a column with one value per set."""
     if isinstance(column, Contents):
         raise InputError(f"column {name!r} is of kind {column.kind}: only numbers and categories can be used.")
     values = column.plain() if isinstance(column, Categorical) else column.values.astype(np.float64)
@@ -267,7 +267,9 @@ def _require_assignable(data: ChoiceData, name: str) -> None:
     if name in assignable:
         return
     if name in data.keep:
-        raise InputError(f"column {name!r} is only kept for grouping: models do not use it, so it has no effect.")
+        raise InputError(
+            f"column {name!r} is kept only for grouping: models do not use it, so changing it has no effect."
+        )
     raise InputError(f"no feature or individual-level column {name!r}." + did_you_mean(name, assignable))
 
 
@@ -298,14 +300,17 @@ def _values(name: str, old: Column, value: Value, mask: Bools, data: ChoiceData)
 
 
 def _renamed(offer: ScenarioOffer, new: Bools, label: str, like: str, known: frozenset[str]) -> ScenarioOffer:
-    """Set the label of new alternatives; a label that the model does not know is only a display name."""
+    """Set the label of new alternatives; a label unknown to the model is only a display name."""
     data, column = offer.data, offer.data.schema.alternative
     assert offer.names is not None
     assert data.labels is not None
     assert column is not None
     offer = replace(offer, names=np.where(new, label, offer.names))
     if label not in known:
-        note = f"{label!r} is new to the model, which treats it like {like!r}: same constants, nest and categories"
+        note = (
+            f"{label!r} is new to the model, which treats it like {like!r}, with the same constants, nest and "
+            f"categories"
+        )
         return replace(offer, notes=(*offer.notes, note))
     words = tuple(dict.fromkeys([*data.labels.categories, label]))
     codes = np.where(new, words.index(label), data.labels.codes)
@@ -316,7 +321,7 @@ def _renamed(offer: ScenarioOffer, new: Bools, label: str, like: str, known: fro
 
 
 def _unknown_word(where: Expression, names: LazyColumns) -> str:
-    """Return a hint on a word of a condition that no alternative has, with a similar one."""
+    """Return a hint about a word in a condition that matches no alternative; the hint suggests a similar word."""
     match where:
         case Operation("==", (language.ColumnReference(name), Constant(word))) if names[name].kind == "word":
             values = {*map(str, names[name].values)}

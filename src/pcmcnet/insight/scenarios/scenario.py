@@ -1,7 +1,7 @@
 """``scenario``: predict the effect of changes to a table on the market.
 
 The model predicts the original and the changed table; ``market_effects.py`` sums the probabilities by group. A figure
-that is not available, such as the surplus of a model without utilities, is left out with the reason.
+that is not available, such as the surplus of a model without utilities, is left out, and the reason is given.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pcmcnet.reports.tables import number
 
 
 def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
-    """Read a table by the model's schema; the columns in ``named`` become additional features.
+    """Read a table according to the model's schema; the columns in ``named`` become additional features.
 
     Choices, weights, persons and kept columns are optional. A ranking is reduced to its first choice, because the later
     ranks are choices among the remaining alternatives.
@@ -83,7 +83,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, ChangeExtent]:
-    """Return the offer after a change by a function, which returns choice data or new values of some columns."""
+    """Return the offer after a change made by a function, which returns choice data or new values of some columns."""
     if isinstance(result, ChoiceData):
         return _matched(offer, with_blank_outside_features(first_choices(result)))
     if isinstance(result, Mapping):
@@ -99,7 +99,7 @@ def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, Chan
 
 
 def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, ChangeExtent]:
-    """Return the offer of a changed table, matched to the alternatives of the offer before."""
+    """Return the offer of a changed table, matched to the alternatives of the previous offer."""
     # 1. Put the choice sets into the original order.
     before = offer.data
     place = {value: k for k, value in enumerate(before.set_ids.tolist())}
@@ -130,7 +130,7 @@ def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, Cha
 
 
 def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
-    """Return the place (N,) of each alternative in the offer before; -1 for a new one."""
+    """Return the flat index (N,) of each alternative in the previous offer; -1 for a new alternative."""
     before = offer.data
     if offer.names is None or data.labels is None:
         inside = consecutive_indices(np.zeros(len(data), np.int64), data.sizes)
@@ -142,7 +142,7 @@ def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
 
 
 def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = None) -> Bools:
-    """Return a mask of the alternatives that differ in a feature or individual-level column from before."""
+    """Return a mask of the alternatives whose features or individual-level columns have changed."""
     now = at if now is None else now
     moved = np.zeros(len(at), np.bool_)
     for name, column in before.features.items():
@@ -167,12 +167,12 @@ def _values_differ(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
 
 _NOT_PROBABILITIES = {
     "scores": "returns scores that sum to 1, not probabilities: use the shares only to compare sizes",
-    "ranking": "returns a ranking: the shares are those of first places",
+    "ranking": "returns a ranking: the shares are shares of first ranks",
 }
 
 
 def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
-    """Yield the limits of the scenario, a sentence each."""
+    """Yield the limitations of the scenario, one sentence each."""
     yield from offer.notes
     if first.schema.rank is not None:
         yield "the table has rankings: only the first choices are used, each among all alternatives"
@@ -187,7 +187,7 @@ def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str
 
 
 def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> Iterator[str]:
-    """Yield the categories that are new to the model, and the numbers outside the training range."""
+    """Yield notes on categories that are new to the model, and on numbers outside the training range."""
     if isinstance(after, Categorical) and seen.get("distinct") == len(seen.get("categories", [])):
         new = sorted({*after.plain()} - {*seen["categories"], *before.plain()})
         if new:
@@ -241,17 +241,17 @@ class Scenario(FormatsMixin):
     steps
         The changes, in order.
     by
-        What defines the groups.
+        Column or property that defines the groups.
     sets
         Number of choice sets.
     shares
-        Share of the choices of each group before and after, with the interval of its change.
+        Share of the choices of each group before and after, with an interval for the change.
     volumes
         Weighted number of choices of each group before and after.
     intervals
-        Method of the intervals, or the reason why there are none.
+        Method used for the intervals, or the reason why there are none.
     notes
-        Limits of the scenario.
+        Limitations of the scenario.
     parts
         ``revenue``, ``diversion`` and ``consumer_surplus``, or the reason why one is not available.
     """
@@ -274,7 +274,7 @@ class Scenario(FormatsMixin):
 
     @property
     def diversion(self) -> Diversion:
-        """Where the lost choices of the changed alternatives go, or where their gains come from."""
+        """Diversion: where the changed alternatives' lost choices go, or where their gained choices come from."""
         diversion: Diversion = self._part("diversion")
         return diversion
 
@@ -385,16 +385,16 @@ def scenario(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads; choices are not needed. Changes can also use columns of a
-        table that the model does not use.
+        Choice data, or a table that matches the model's schema; choices are not needed. Changes can also use table
+        columns that the model does not use.
     changes
         One change or a list of changes, applied in order. As text: ``"price *= 1.1 where mode == 'car'"``,
         ``"remove air"``, ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.language`. Also a
         function of the choice data that returns choice data or a mapping from columns to new values; such a mapping; or
         changed choice data with the same choice sets.
     by
-        Column that defines the groups. By default the labels, or the positions within sets if there are no labels. With
-        an individual-level column, shares are computed within each of its segments.
+        Column that defines the groups. By default, the labels, or the positions within sets if there are no labels.
+        With an individual-level column, shares are computed within each of its segments.
     revenue
         Numeric feature with the revenue of an alternative; None (the default) for no revenue.
     cost
@@ -403,7 +403,7 @@ def scenario(
     level
         Confidence level of the intervals; 0.95 by default.
     errors
-        Kind of a logit's standard errors; by default the usual kind of the model.
+        Kind of a logit's standard errors; by default, the kind that the model normally uses.
     intervals
         If False, no intervals are computed. True by default.
 
@@ -477,7 +477,7 @@ def scenario(
 
 
 def _listed(changes: Any) -> Iterator[Change]:
-    """Yield the single changes of a change or a nested list of changes."""
+    """Yield each change in a single change or a nested list of changes."""
     if isinstance(changes, str | Mapping | ChoiceData) or callable(changes):
         yield changes
     elif isinstance(changes, Sequence) and len(changes):
