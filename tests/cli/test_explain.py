@@ -59,7 +59,10 @@ def test_a_table_without_choices_can_be_explained(cli: Run, model: Path, table: 
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
-    "unknown part": (["{model}", "{table}", "--skip", "axiom"], r"no part 'axiom' to skip. Did you mean 'axioms'\?"),
+    "unknown part": (
+        ["{model}", "{table}", "--skip", "axiom"],
+        r"skip: there is no part called 'axiom'. Did you mean 'axioms'\?",
+    ),
     "unknown baseline": (["{model}", "{table}", "--baseline", "mln"], r"mln.*Did you mean 'mnl'\?"),
     "no baseline": (["{model}", "{table}", "--baseline", ","], r"--baseline: expected at least one model"),
     "no sets": (["{model}", "{table}", "--sets", "0"], r"--sets"),

@@ -125,5 +125,5 @@ def test_models_without_a_chain_are_rejected(games: ChoiceData) -> None:
     with pytest.raises(InputError, match="Use its members"):
         chain(Ensemble("pcmcnet"), games, 0)
     model = PCMC(restarts=1, ridge=1.0).fit(games)
-    with pytest.raises(InputError, match="choice set 99: not among the 33 of the table, such as 0, 1, 2"):
+    with pytest.raises(InputError, match="choice set 99 is not among the 33 choice sets of the table, such as 0, 1, 2"):
         chain(model, games, 99)

@@ -208,7 +208,7 @@ def test_the_effects_print_as_a_table_and_survive_json(points: ChoiceData) -> No
 def test_effects_that_cannot_be_measured_are_rejected(points: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"unknown kind 'atraction'\. Did you mean 'attraction'"):
         measure(MLBA(), points, 0, 1, {"atraction": 2})  # type: ignore[dict-item]
-    with pytest.raises(InputError, match="similarity: expected the place of an alternative, from 0 to 5, got 6"):
+    with pytest.raises(InputError, match="similarity: expected the flat index of an alternative, from 0 to 5, got 6"):
         measure(MLBA(), points, 0, 1, {"similarity": 6})
     with pytest.raises(InputError, match="no effect of kind 'similarity' was measured"):
         measure(MLBA(), points, 0, 1, {"attraction": 2})["similarity"]

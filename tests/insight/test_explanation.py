@@ -139,7 +139,7 @@ def test_parts_can_be_skipped(fitted: Fitted, driven: ChoiceData) -> None:
     explanation = explain(fitted("mnl"), driven, skip=PARTS[1:], progress=False)
     assert explanation.table is not None
     assert set(explanation.left_out) == set(PARTS[1:])
-    with pytest.raises(ConfigError, match=r"no part 'axiom' to skip.*axioms"):
+    with pytest.raises(ConfigError, match=r"there is no part called 'axiom'.*axioms"):
         explain(fitted("mnl"), driven, skip=["axiom"], progress=False)
 
 

@@ -231,9 +231,9 @@ def test_the_map_in_a_set_agrees_with_figure_2() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"b": 0}, InputError, "two alternatives of one choice set, got the places 0 and 0"),
-        ({"b": 4}, InputError, "two alternatives of one choice set, got the places 0 and 4"),
-        ({"third": 6}, InputError, "third: expected the place of an alternative, from 0 to 5, got 6"),
+        ({"b": 0}, InputError, "two alternatives of the same choice set, got the flat indices 0 and 0"),
+        ({"b": 4}, InputError, "two alternatives of the same choice set, got the flat indices 0 and 4"),
+        ({"third": 6}, InputError, "third: expected the flat index of an alternative, from 0 to 5, got 6"),
         ({"features": ("price", "comfort")}, SchemaError, "'comfort' is not a numeric feature"),
         ({"features": ("price", "minute")}, SchemaError, "Did you mean 'minutes'"),
         ({"features": ("price", "price")}, ConfigError, "two different features"),

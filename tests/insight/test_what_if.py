@@ -79,7 +79,7 @@ def test_invalid_places_are_rejected(
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("prise", [1.0] * 5, "no column 'prise'"),
+        ("prise", [1.0] * 5, "no feature or individual-level column 'prise'"),
         ("price", [1.0] * 4, "expected 5 values"),
         ("price", [1.0, np.nan, 1.0, 1.0, 1.0], "finite"),
         ("income", [1.0] * 5, "expected 2 values"),

@@ -58,8 +58,10 @@ def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
     varying = model.table_.description.get("offers_differ") if isinstance(model, ChoiceModel) else None
     if has_varying_offers(data) if varying is None else varying:
         return None
-    return f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices without one "
-        f"of them were never observed, so effects of removals are extrapolated from the form of the model."
+    return (
+        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices without one of "
+        f"them were never observed, so effects of removals are extrapolated from the form of the model."
+    )
 
 
 # -- Removals ----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_a_column_may_have_the_name_of_a_verb() -> None:
         ("price 1.1", r"expected one of = \*= \+= -= /= after 'price', found '1.1' at character 7"),
         ("rmove where a == 1", "after 'rmove', found 'where' at character 7. Did you mean 'remove'"),
         ("1 = price", "expected a column, or one of the words add, copy and remove, found '1'"),
-        ("remove bus, air", r"for several use a condition: remove where mode in \('bus', 'train'\), found ','"),
+        ("remove bus, air", r"for several labels, use a condition: remove where mode in \('bus', 'train'\), found ','"),
         ("remove", "expected a label, or 'where' and a condition, found the end"),
         ("add tram lik bus", "expected 'like', found 'lik' at character 10. Did you mean 'like'"),
         ("add like bus", "expected the label of the new alternative, found 'like'"),
@@ -194,7 +194,7 @@ def test_expressions_have_the_expected_values(text: str, expected: list[Any]) ->
         ("mode == price", "cannot compare mode with price"),
         ("price and mode == 'car'", "'and': expected conditions, but price is a number"),
         ("not price", "'not': expected conditions, but price is a number"),
-        ("(price > 1) == (price > 2)", "got a condition: use and, or, not"),
+        ("(price > 1) == (price > 2)", "got a condition: combine conditions with and, or and not"),
     ],
 )
 def test_incompatible_operands_are_explained(text: str, problem: str) -> None:

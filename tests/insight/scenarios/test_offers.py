@@ -187,7 +187,7 @@ def test_the_outside_option_cannot_be_removed_or_copied() -> None:
 
 def test_columns_that_cannot_be_changed_are_rejected() -> None:
     with_zone = read(TABLE, alternative="mode", features=["price"], keep=["zone"])
-    with pytest.raises(InputError, match="'zone' is only kept for grouping"):
+    with pytest.raises(InputError, match="'zone' is kept only for grouping"):
         change(with_zone, "zone = 'x'")
     text = read(TABLE, features=["price", "seat"], kinds={"seat": "text"})
     with pytest.raises(InputError, match="'seat' is of kind text"):
