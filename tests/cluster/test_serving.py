@@ -101,8 +101,8 @@ def test_serve_run_reads_its_token_from_the_environment(
         ),
         (None, {"insecure": "false"}, "or add insecure=true to allow it"),
         (None, {"insecure": "yes"}, "unknown insecure 'yes'"),
-        (None, {"token": ""}, "token must be one line of printable ASCII characters, and not empty"),
-        ("", {}, "the environment variable PCMCNET_TOKEN is empty: set a token, or unset it"),
+        (None, {"token": ""}, "token must be one non-empty line of printable ASCII characters"),
+        ("", {}, "the environment variable PCMCNET_TOKEN is empty: set a token, or unset the variable"),
         (" ", {"insecure": "true"}, "the environment variable PCMCNET_TOKEN is empty"),
     ],
 )

@@ -253,7 +253,7 @@ def test_the_option_has_a_name(name: Any) -> None:
 def test_unsupported_uses_of_the_option_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="scan does not support an outside option: add rows for 'none'"):
         ChoiceData.scan(tmp_path / "table.csv", **ROLES)
-    with pytest.raises(ConfigError, match="the outside option 'none' of the model is not supported"):
+    with pytest.raises(ConfigError, match="the service does not support the model's outside option 'none'"):
         input_columns(Schema.from_dict(ROLES))
     catalogue = {"brand": ["A", "B"], "price": [1.0, 2.0], "colour": ["red", "blue"]}
     schema = read().schema

@@ -22,7 +22,7 @@ CAPTIONS = {
     "history": "Loss by epoch",
     "fit": "NLL with intervals",
     "calibration": "The most probable alternative of each set",
-    "importance": "Increase of the prediction error",
+    "importance": "Increase in prediction error",
     "demand": "Predicted share of each alternative",
     "categories": "Predicted share of an alternative with each",
     "preference_map": "Share of",

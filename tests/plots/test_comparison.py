@@ -95,7 +95,7 @@ def test_the_chart_has_the_numbers_of_a_real_comparison() -> None:
 
 
 def test_a_comparison_of_failures_is_rejected() -> None:
-    with pytest.raises(InputError, match="every model of the comparison failed"):
+    with pytest.raises(InputError, match="every model in the comparison failed"):
         comparison_chart(comparison((row("broken", error="no luck"),)))
 
 

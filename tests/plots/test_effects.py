@@ -137,7 +137,7 @@ def test_a_curve_is_drawn_as_a_png(drawn: Any, tmp_path: Path, png_size: Callabl
 def test_incompatible_curves_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one demand curve"):
         demand_chart({})
-    with pytest.raises(InputError, match="of one column of one alternative"):
+    with pytest.raises(InputError, match="for the same column and alternative"):
         demand_chart({"a": curve(), "b": curve(column="time")})
     with pytest.raises(InputError, match="does not exist"):
         draw_demand(curve(), tmp_path / "nowhere" / "demand.png")
@@ -165,7 +165,7 @@ def test_axes_hold_one_coefficient_and_a_figure_holds_all() -> None:
     figure = draw_tastes(TASTES)
     assert isinstance(figure, Figure)
     assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
-    with pytest.raises(InputError, match="ax holds one coefficient, got 2: select one with name="):
+    with pytest.raises(InputError, match="ax has room for one coefficient, got 2: select one with name="):
         draw_tastes(TASTES, ax=axes)
 
 

@@ -120,7 +120,7 @@ def test_the_report_of_a_logit_states_no_context_effects(explained: dict[str, Ex
 def test_axioms_that_hold_are_named(explained: dict[str, Explanation]) -> None:
     explanation = explained["logit"].axioms
     assert explanation is not None
-    assert f"Obeyed in all cases checked: {', '.join(explanation.obeyed)}." in text_of(
+    assert f"Satisfied in all cases checked: {', '.join(explanation.obeyed)}." in text_of(
         by_name(explained["logit"])["axioms"]
     )
 

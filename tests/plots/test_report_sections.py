@@ -67,7 +67,7 @@ def test_columns_of_contents_are_shown_by_kind(rich: Explanation, evil: str) -> 
     assert [table.column for table in rich.elasticities.tables] == ["price"]
     sections = {section.name: section for section in explanation_sections(rich)}
     notes = [block.text for block in sections["elasticities"].blocks if isinstance(block, Text)]
-    assert "Not numeric, so without elasticity: photo, about, services, style." in " ".join(notes)
+    assert "These features are not numeric and have no elasticity: photo, about, services, style." in " ".join(notes)
     tables = [block.cells for block in sections["examples"].blocks if isinstance(block, Table)]
     guest, alternatives = tables[:2]
     assert list(guest[0]) == ["of the individual", "guest"]

@@ -293,7 +293,7 @@ def test_a_live_server_may_not_be_ready(net: PCMCNet, make_client: Any) -> None:
 def test_unknown_paths_and_methods_give_json_errors(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net)
     assert error(client.get("/v1/nowhere"), 404) == "unknown path: see /openapi.json."
-    assert error(client.get("/v1/map"), 405) == "this method is not supported by this path."
+    assert error(client.get("/v1/map"), 405) == "this path does not support this method."
     assert error(client.get("/../pyproject.toml"), 404)
     assert error(client.get("/%2e%2e/app.py"), 404)
 

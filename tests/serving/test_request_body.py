@@ -172,15 +172,15 @@ def count_size(value: Any) -> JsonSize:
         (b"", "the body is not valid JSON: Expecting value (line 1, column 1)."),
         (b'{"a": 1,}', "the body is not valid JSON"),
         (b'{"a": 1} x', "the body is not valid JSON: Extra data (line 1, column 10)."),
-        (b'{"a": NaN}', "the body has NaN, which is not valid JSON: use null, or omit the value."),
-        (b"[-Infinity]", "the body has -Infinity, which is not valid JSON"),
+        (b'{"a": NaN}', "the body contains NaN, which is not valid JSON: use null, or omit the value."),
+        (b"[-Infinity]", "the body contains -Infinity, which is not valid JSON"),
         (b'{"a": 1, "b": 2, "a": 3}', "'a' occurs twice in one object: keep one."),
         (b'{"x": {"\\ud800": 1, "\\ud800": 2}}', r"'\ud800' occurs twice in one object"),
         (b"\xff\xfe", "the body is not valid Unicode: expected JSON in UTF-8."),
         (b'["\\ud800"]', "the body is not valid Unicode: expected JSON in UTF-8."),
         (b"[" * 100_000, "the body is nested too deeply: expected at most 100 levels."),
         (b'{"a":' * 100_000, "the body is nested too deeply: expected at most 100 levels."),
-        (b"9" * 5_000, "the body has a number with too many digits."),
+        (b"9" * 5_000, "the body contains a number with too many digits."),
     ],
 )
 def test_invalid_json_is_rejected(content: bytes, message: str) -> None:

@@ -84,7 +84,10 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
             put(2, "individual", "purpose", value=None),
             "set 2, individual, column 'purpose': expected a category, got null.",
         ),
-        (put(2, "alternatives", value=[]), "set 2, alternatives: expected a list with at least one, got a list of 0."),
+        (
+            put(2, "alternatives", value=[]),
+            "set 2, alternatives: expected a list with at least one alternative, got a list of 0.",
+        ),
         (
             put(2, "alternatives", value=[{}] * 7),
             "set 2: expected at most 6 alternatives, got 7: remove some, or raise --max-alternatives.",

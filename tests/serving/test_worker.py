@@ -245,7 +245,7 @@ def test_a_failing_model_gives_a_500_with_a_message(
     monkeypatch.setattr(net, "predict_log_proba", broken, raising=False)
     answer = make_client(net).post("/v1/probabilities", json={"sets": sets})
     assert answer.status_code == 500
-    assert answer.json() == {"error": "internal error: see the log of the server."}
+    assert answer.json() == {"error": "internal error: see the server log."}
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 

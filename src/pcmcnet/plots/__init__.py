@@ -1,7 +1,7 @@
-"""Plots of results. Every plot is computed first and drawn second; only drawing imports matplotlib.
+"""Plots of results. Every plot is first computed and then drawn; only drawing imports matplotlib.
 
 ``plot_...`` draws on matplotlib axes and returns them; the ``plot`` methods of results call these functions.
-``draw_...`` and ``write_...`` write a file. ``..._chart`` computes what is drawn.
+``draw_...`` and ``write_...`` write a file. ``..._chart`` computes the values to draw.
 """
 
 from pcmcnet.insight.preference_map import PreferenceMap, preference_error, preference_map

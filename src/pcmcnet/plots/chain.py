@@ -1,8 +1,8 @@
 """Plot the Markov chain of a choice set: rates as a heat map, flows as arrows between the alternatives.
 
-Alternatives are nodes on a circle, with areas proportional to their probabilities. The width of an arrow is the flow.
-An arrow is coloured if the reverse flow is weaker, more strongly the larger the imbalance; in a reversible chain all
-arrows are grey. At most 12 alternatives are drawn, the most probable ones.
+Alternatives are nodes on a circle, with areas proportional to their probabilities. The width of an arrow is
+proportional to the flow. An arrow is coloured if the reverse flow is weaker; the larger the imbalance, the stronger the
+colour; in a reversible chain, all arrows are grey. At most 12 alternatives are drawn, the most probable ones.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class ChainChart(NamedTuple):
     labels
         Labels of the n alternatives.
     probabilities
-        (n,) their probabilities.
+        (n,) probabilities of the alternatives.
     rates
-        (n, n) rates between them.
+        (n, n) rates between the alternatives.
     places
-        (n, 2) their positions on the unit circle, clockwise from the top.
+        (n, 2) positions of the alternatives on the unit circle, clockwise from the top.
     arrows
-        The flows between them, the weakest first, so that the strongest are on top.
+        The flows between the alternatives, the weakest first, so that the strongest are drawn on top.
     circulation
-        Share of moves that go in circles, in the whole chain.
+        Share of moves that are part of cycles, in the whole chain.
     notes
-        Remarks on what is left out.
+        Notes on alternatives and flows that are left out.
     """
 
     labels: tuple[str, ...]
@@ -83,7 +83,7 @@ def chain_chart(chain: Chain, most: int = MAX_ALTERNATIVES) -> ChainChart:
     chain
         Result of :func:`pcmcnet.insight.chain.chain`.
     most
-        Largest number of alternatives; default 12.
+        Maximum number of alternatives; default 12.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def chain_chart(chain: Chain, most: int = MAX_ALTERNATIVES) -> ChainChart:
     notes = []
     if n < len(p):
         share = f"{p[selected].sum():.1%} of the probability"
-        notes.append(f"{n} of {len(p)} alternatives, with {share}; the others are left out")
+        notes.append(f"{n} of {len(p)} alternatives are shown, with {share}")
     # 2. Place them on a circle, and select the flows between them.
     angle = 2 * np.pi * np.arange(n) / n
     flows = chain.flows[np.ix_(selected, selected)]
@@ -143,7 +143,7 @@ def draw_chain(
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     most
-        Largest number of alternatives; default 12.
+        Maximum number of alternatives; default 12.
     title
         Title of the figure; default: the id of the choice set.
 
@@ -186,7 +186,7 @@ def plot_chain(
     ax
         Axes to draw on; default: a new figure.
     most
-        Largest number of alternatives; default 12.
+        Maximum number of alternatives; default 12.
     what
         "flows" (the default) or "rates".
 
@@ -225,7 +225,7 @@ def _has_slanted_labels(chart: ChainChart) -> bool:
 
 
 def _draw_rates(axes: Axes, chart: ChainChart) -> None:
-    """Draw the rates as a heat map: rows are left, columns are entered."""
+    """Draw the rates as a heat map, from the alternative in the row to the alternative in the column."""
     from matplotlib.colors import LogNorm
 
     # 1. Colour each cell by the logarithm of its rate, and write the rate in white or black.
@@ -286,8 +286,8 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
     axes.set(xlim=(-1.75, 1.75), ylim=(-1.5, 1.5))
     axes.set_aspect("equal")
     axes.set_axis_off()
-    heading = "flows: wider is stronger, orange exceeds the reverse flow"
-    axes.set_title(f"{heading}\n{chart.circulation:.1%} of all moves go in circles")
+    heading = "wider arrows: stronger flows; orange: stronger than the reverse flow"
+    axes.set_title(f"{heading}\n{chart.circulation:.1%} of all moves are part of cycles")
 
 
 def _format_rate(rate: float) -> str:
@@ -343,8 +343,8 @@ def chain_figure(chain: Chain) -> PageFigure:
         layout=layout,
         caption=(
             f"The Markov chain behind the probabilities{of_class}. Arrows are long-run flows: wider arrows are "
-            f"stronger, orange arrows exceed the reverse flow. {chain.circulation:.1%} of all moves go in "
-            f"circles.{notes}"
+            f"stronger, orange arrows exceed the reverse flow. {chain.circulation:.1%} of all moves are part of "
+            f"cycles.{notes}"
         ),
         numbers=[["from", "to", "flow, relative to the strongest", "excess over the reverse flow"], *flows],
         height=400,
@@ -378,7 +378,7 @@ def _arrow(chart: ChainChart, arrow: FlowArrow, sizes: Any) -> dict[str, Any]:
 
 
 def _side(x: float, y: float) -> str:
-    """Return the text position of a node, outside the circle."""
+    """Return the position of a node's text, outside the circle."""
     height = "top" if y > 0.3 else "bottom" if y < -0.3 else "middle"
     side = "right" if x > 0.3 else "left" if x < -0.3 else "center"
     return f"{height} {side}" if (height, side) != ("middle", "center") else "top center"

@@ -2,7 +2,8 @@
 
 A function such as ``importance_chart`` describes a chart: marks with values and intervals, row names, axes, colours, a
 caption, and the numbers as a table. :func:`draw_chart` draws any chart on matplotlib axes, and
-:func:`pcmcnet.plots.page_figures.page_figure` turns it into a figure of a report. Neither depends on the contents.
+:func:`pcmcnet.plots.page_figures.page_figure` turns it into a figure of a report. Neither function depends on what a
+chart shows.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Chart:
 
 
 def row_inches(rows: int, each: float = 0.3) -> tuple[float, float]:
-    """Return width and height of a chart with this many rows, in inches."""
+    """Return the width and the height of a chart with this number of rows, in inches."""
     return 6.4, 1.3 + each * max(rows, 2)
 
 
@@ -115,7 +116,7 @@ def finite_ends(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> tuple[lis
 
 
 def draw_chart(chart: Chart, ax: Axes | None = None) -> Axes:
-    """Draw a chart on matplotlib axes, or on those of a new figure if ``ax`` is None."""
+    """Draw a chart on matplotlib axes, or on the axes of a new figure if ``ax`` is None."""
     axes = axes_for(ax, chart.inches)
     # 1. Draw the marks. Several bars in one row share its height.
     bars = [mark for mark in chart.marks if isinstance(mark, Bars)]
@@ -174,7 +175,7 @@ def _draw_horizontal_bars(axes: Axes, bars: Bars, index: int, count: int) -> Non
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
-    """Draw a line with its intervals, dashed as described: dashes stay visible in grey print."""
+    """Draw a line with its intervals and its dash pattern, which remains visible in greyscale print."""
     shade = _paint(line.colour)
     marker = "." if line.points and len(line.x) < _MAX_MARKED_POINTS else ""
     look = {
@@ -193,7 +194,7 @@ def _draw_line(axes: Axes, line: Line) -> None:
 
 
 def _set_axis(ticked: TickedAxis, axis: Axis, set_limits: Callable[..., object]) -> None:
-    """Set title, limits and tick labels of a matplotlib axis."""
+    """Set the title, the limits and the tick labels of a matplotlib axis."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     ticked.set_label_text(escape_dollars(axis.title))
@@ -207,7 +208,7 @@ def _set_axis(ticked: TickedAxis, axis: Axis, set_limits: Callable[..., object])
 
 
 def draw_intervals(axes: Axes, intervals: Intervals) -> None:
-    """Draw a dot with its interval for each model, marked dots hollow, and the reference as a dashed line.
+    """Draw a dot with its interval for each model (hollow if marked), and the reference as a dashed line.
 
     A page draws the same intervals as SVG (``reports/templates``).
     """

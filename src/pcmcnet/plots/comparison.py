@@ -1,8 +1,8 @@
 """Plots of a comparison of models, as a picture and as an HTML page, and of the metrics of one model.
 
-There is one panel per metric and one row per model, in the order of the table: a dot with an interval. The value of the
-uniform model is a reference line in every panel. Models without a value, such as failed ones, are left out; a note
-lists them.
+There is one panel per metric and one row per model, in the order of the table; each value is a dot with an interval.
+The value of the uniform model is a reference line in every panel. Models without a value, such as failed ones, are left
+out; a note lists them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ComparisonChart(NamedTuple):
     labels
         Labels of the models.
     best
-        Index of the best model; None if no model has probabilities.
+        Index of the best model; None if no model predicts probabilities.
     panels
         Values and intervals, one panel per metric.
     left_out
@@ -76,7 +76,7 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     # 1. Select the models that have values.
     rows = [row for row in comparison.rows if row.error is None]
     if not rows:
-        raise InputError("every model of the comparison failed: there is nothing to draw.")
+        raise InputError("every model in the comparison failed, so there is nothing to draw.")
     labels = tuple(row.label for row in rows)
     # 2. List the models that are left out, with the reason.
     left_out = [f"{row.label} failed" for row in comparison.rows if row.error is not None]
@@ -145,7 +145,7 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
 
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: str = "nll") -> Axes:
-    """Plot one metric of every model with its interval; the dashed line is the uniform model.
+    """Plot one metric of every model with its interval; the dashed line shows the uniform model.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: s
 
 
 def plot_report(report: Report, ax: Axes | None = None) -> Axes:
-    """Plot the metrics of a model with their intervals; hollow dots are the uniform model.
+    """Plot the metrics of a model with their intervals; hollow dots show the uniform model.
 
     Parameters
     ----------
@@ -272,7 +272,8 @@ def comparison_page(comparison: Comparison, *, title: str = "Comparison of choic
     how_to_read = (
         f"In brackets: {comparison.level:.0%} bootstrap intervals. NLL: mean negative log-likelihood of the choices. "
         f"TOP n: share of choices among the n most probable alternatives. NLL - best: difference from the best model "
-        f"with probabilities, on the same choice sets. p: two-sided p-value of no difference."
+        f"that predicts probabilities, on the same choice sets. p: two-sided p-value for the hypothesis of no "
+        f"difference."
     )
     notes = map(note, (*comparison.notes, how_to_read))
     table = Table(cells=comparison.cells(), strong=best)
@@ -289,7 +290,10 @@ def _charts(comparison: Comparison) -> tuple[Block, ...]:
         return (note("Every model failed."),)
     chart = comparison_chart(comparison)
     left_out = [f"Not shown: {'; '.join(chart.left_out)}."] if chart.left_out else []
-    return (*chart.panels, *map(note, ["Dashed: the uniform model. Hollow: scores, not probabilities.", *left_out]))
+    return (
+        *chart.panels,
+        *map(note, ["Dashed line: the uniform model. Hollow dots: scores that are not probabilities.", *left_out]),
+    )
 
 
 def _facts(comparison: Comparison) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """Plots of context effects: the strongest cases, orders of effects, and maps of the preference for a over b.
 
-A case is a line from the share of i against j without a third alternative to the share with it; in a logit the two are
-equal. A preference map shows the preference for a over b as a third alternative c moves; lighter means a preference
-for a. ``pcmcnet.insight.preference_map`` computes the maps. The maps of figure 2 of the paper mark the positions of c
-with a known effect on a.
+A case is a line from the share of i against j without a third alternative to the share with it; in a logit, the two
+shares are equal. A preference map shows the preference for a over b as a third alternative c moves; lighter means a
+preference for a. ``pcmcnet.insight.preference_map`` computes the maps. The maps in figure 2 of the paper mark the
+positions of c that have a known effect on a.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def draw_preference_maps(
     contexts: Mapping[str, Point] = PAPER_CONTEXTS,
     error: tuple[str, PreferenceMap] | None = None,
 ) -> Path:
-    """Draw preference maps side by side on one grey scale, centred at the preference without c, and write the figure.
+    """Draw preference maps side by side with a shared grey scale centred at the preference without c; write the figure.
 
     Parameters
     ----------
@@ -247,9 +247,10 @@ def draw_preference_maps(
         Names of the two features, for the axes; default "attribute 1" and "attribute 2".
     contexts
         Positions of third alternatives to mark, by their effect on a; "attraction" is marked as c with index A.
-        Default: those of figure 2 of the paper.
+        Default: the positions in figure 2 of the paper.
     error
-        Title and map of an error (see :func:`preference_error`), for a last panel with its own scale; default none.
+        Title and error map (see :func:`preference_error`) for an additional last panel with its own scale; default
+        none.
 
     Returns
     -------
@@ -332,7 +333,7 @@ def plot_preference_map(
 
 
 def _reach(preference_map: PreferenceMap) -> float:
-    """Return the distance from the preference without c at which colours are full, the same on both sides."""
+    """Return the distance, on either side of the preference without c, at which colours reach full strength."""
     return max(_MIN_REACH, float(np.abs(preference_map.preference - preference_map.without).max()))
 
 
@@ -345,7 +346,7 @@ def _draw_scale(axes: Axes, image: AxesImage, label: str) -> None:
 
 
 def _draw_map(axes: Axes, preference_map: PreferenceMap, scale: tuple[str, float, float]) -> AxesImage:
-    """Draw one map up to the edges of its cells; ``scale`` is a colour map with its lowest and highest value."""
+    """Draw one map, whose axes end at the outer edges of its cells; ``scale`` is a colour map with its limits."""
     from matplotlib.colors import Normalize
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
@@ -368,7 +369,7 @@ def _draw_map(axes: Axes, preference_map: PreferenceMap, scale: tuple[str, float
 
 
 def _label(axes: Axes, features: tuple[str, str], *, bottom: bool, left: bool) -> None:
-    """Label the outer axes of the grid only."""
+    """Label only the outer axes of the grid."""
     axes.set_xlabel(f"{features[0]} of $c$" if bottom else "")
     axes.set_ylabel(f"{features[1]} of $c$" if left else "")
     axes.tick_params(labelbottom=bottom, labelleft=left)
@@ -388,7 +389,7 @@ def _mark(axes: Axes, points: Mapping[str, Point], marker: str) -> None:
 def draw_preference_map(
     preference_map: PreferenceMap, path: str | os.PathLike[str], *, features: tuple[str, str], title: str | None = None
 ) -> Path:
-    """Draw one preference map and write the figure to a file; middle grey is the preference without c.
+    """Draw one preference map and write the figure to a file; medium grey is the preference without c.
 
     Parameters
     ----------
@@ -416,7 +417,7 @@ def draw_preference_map(
 
 
 def map_figure(preference_map: PreferenceMap, features: tuple[str, str], names: tuple[str, str, str]) -> Figure:
-    """Return the figure of a preference map for a report; ``names`` are those of i, j and the third alternative."""
+    """Return the figure of a preference map for a report; ``names`` are the names of i, j and the third alternative."""
     # 1. Draw the map in colours, limited to the range of a share.
     (i, j, third), (x, y) = names, features
     least, most, reach = (
@@ -463,7 +464,7 @@ def map_figure(preference_map: PreferenceMap, features: tuple[str, str], names: 
         caption=(
             f"Share of {i} against {j} for every position of {third}. Grey is {preference_map.without:.1%}, the share "
             f"without {third}; orange means that {i} loses share, blue that it gains. Shares on this map range from "
-            f"{least:.1%} to {most:.1%}. The other alternatives of the choice set are present, too."
+            f"{least:.1%} to {most:.1%}. The other alternatives of the choice set are also present."
         ),
         numbers=cells,
         height=440,
@@ -471,7 +472,7 @@ def map_figure(preference_map: PreferenceMap, features: tuple[str, str], names: 
 
 
 def _colours(low: float, high: float, middle: float, reach: float) -> list[list[Any]]:
-    """Return a plotly colour scale from low to high: grey at the middle, full colours at ``reach`` from it."""
+    """Return a plotly colour scale from low to high: grey in the middle, full colours at a distance of ``reach``."""
     colours: list[list[Any]] = []
     for at in np.linspace(0, 1, 17):
         distance = (low + at * (high - low) - middle) / reach  # from -1 to 1

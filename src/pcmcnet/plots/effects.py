@@ -1,7 +1,7 @@
 """Plots of what drives predictions: importance of columns, demand curves, categories, rivals, taste distributions.
 
 Rows are sorted, the largest on top; a note reports the number of rows left out. A demand curve has one line per
-segment, over the change of a column in per cent or over its values; a dot marks the present value.
+segment, plotted against the percentage change of a column or against its values; a dot marks the current value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_COLUMNS = 3  # panels per row
 
 
 def importance_chart(importance: Importance, names: ColumnNames = DEFAULT_NAMES, *, most: int = 20) -> Chart:
-    """Describe the increase of the loss when a column is shuffled, for at most ``most`` columns."""
+    """Describe the increase in loss when a column is shuffled, for at most ``most`` columns."""
     require_number("most", most, whole=True, low=1)
     rows = importance.rows[:most]
     values = [row.value for row in rows]
@@ -57,9 +57,9 @@ def importance_chart(importance: Importance, names: ColumnNames = DEFAULT_NAMES,
     return Chart(
         marks=(Bars(values=values, low=low, high=high, colours=[0] * len(rows)),),
         rows=tuple(names[row.name] for row in rows),
-        x=Axis(title=f"increase of {noun} when shuffled", values="+.4f"),
+        x=Axis(title=f"increase in {noun} when shuffled", values="+.4f"),
         note=_left_out(len(importance.rows) - len(rows)),
-        caption="Increase of the prediction error when a column is shuffled. Lines: 95 % intervals.",
+        caption="Increase in prediction error when a column is shuffled. Lines: 95 % intervals.",
         numbers=[["shuffled", f"increase of {LOSS_NAMES[importance.loss]}", "spread", "95 % interval"], *cells],
         inches=row_inches(len(rows)),
     )
@@ -130,12 +130,12 @@ def plot_importance(
 
 
 def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnNames = DEFAULT_NAMES) -> Chart:
-    """Describe one demand curve, or several by title: those of two models, or of several alternatives.
+    """Describe one demand curve, or several curves by title, such as the curves of two models or alternatives.
 
     Raises
     ------
     InputError
-        If there is no curve, if the curves are of different columns, or if only some of them are by factors.
+        If there is no curve, if the curves show different columns, or if only some of them use factors.
     """
     # 1. Check that the curves are of the same column of the same alternative, all by factors or all by values.
     named = {"": curves} if isinstance(curves, DemandCurve) else dict(curves)
@@ -144,7 +144,9 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
     each_its_own = len(named) > 1 and all(curve.changed == curve.of for curve in named.values())
     kinds = {(curve.column, "" if each_its_own else curve.changed, curve.scaled) for curve in named.values()}
     if len(kinds) > 1:
-        raise InputError("expected demand curves of one column of one alternative, all by factors or all by values.")
+        raise InputError(
+            "expected demand curves for the same column and alternative, either all by factors or all by values."
+        )
     column, changed, scaled = kinds.pop()
     # 2. Make a line for each segment of each curve: colours distinguish segments and dashes distinguish curves, or
     #    colours distinguish curves if there is one segment.
@@ -181,7 +183,7 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
 
 
 def _share_cells(lines: Sequence[Line], label: str, form: str) -> Cells:
-    """Return a table of the shares of all lines by x; a dash if a line has no point there."""
+    """Return a table with the shares of all lines at each x; a dash means that a line has no point there."""
     shares = [dict(zip(line.x.tolist(), line.y.tolist(), strict=True)) for line in lines]
     positions = sorted({x for share in shares for x in share})
     rows = [[f"{x:{form}}", *(f"{share[x]:.4f}" if x in share else "-" for share in shares)] for x in positions]
@@ -405,7 +407,7 @@ def plot_attribution(attribution: Attribution, ax: Axes | None = None, *, most: 
 
 
 def rival_changes_figure(attribution: Attribution) -> Figure:
-    """Return the figure of the effect of each rival on a probability for a report: as in a logit, and beyond it."""
+    """Return the report figure with the effect of each rival on a probability: as in a logit, and beyond a logit."""
     # 1. Select the rivals with the largest effects, and split each effect into its two parts.
     order = np.argsort(-np.abs(attribution.change), kind="stable")[:_MAX_RIVALS_SHOWN]
     names = [attribution.rivals[k] for k in order]
@@ -503,7 +505,7 @@ def taste_chart(taste: Taste, values: Floats) -> TasteChart:
 
 
 def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
-    """Draw the histogram of one random coefficient, negative values in the second colour.
+    """Draw the histogram of one random coefficient, with negative values in the second colour.
 
     Parameters
     ----------
@@ -563,7 +565,7 @@ def draw_tastes(tastes: Tastes, name: str | None = None, ax: Axes | None = None)
     # 2. Draw on the axes of the caller, which hold one histogram.
     if ax is not None:
         if len(charts) > 1:
-            raise InputError(f"ax holds one coefficient, got {len(charts)}: select one with name=.")
+            raise InputError(f"ax has room for one coefficient, got {len(charts)}: select one with name=.")
         return draw_taste(charts[0], ax)
     # 3. Draw on a new figure with one panel for each.
     from matplotlib.figure import Figure as Drawing

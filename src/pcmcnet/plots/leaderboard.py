@@ -1,7 +1,7 @@
 """The critical-difference diagram of a leaderboard (Demsar, 2006), and its HTML page.
 
 The diagram shows mean ranks on a line, with the best model on the left. A bar joins models whose mean ranks differ by
-less than the critical distance: the difference between them is not significant.
+less than the critical distance, so the difference between them is not significant.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RankChart(NamedTuple):
     n_tables
         Number of tables.
     critical_distance
-        Smallest significant difference of two mean ranks.
+        Smallest significant difference between two mean ranks.
     bars
         Groups of models whose ranks do not differ significantly.
     """

@@ -1,7 +1,7 @@
-"""Turn charts into figures of a report: traces and a layout of plotly as plain mappings.
+"""Turn charts into report figures: plotly traces and a layout as plain mappings.
 
-Colours are those of Okabe and Ito, in tones that are distinct on a white and on a black background. The page sets the
-colours of text and grid.
+The colours are from the palette of Okabe and Ito, in shades that are distinct on white and on black backgrounds. The
+page sets the colours of text and grid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PIXELS_PER_INCH = 85
 
 
 def page_figure(chart: Chart) -> Figure:
-    """Return a chart as a figure of a report."""
+    """Return a chart as a report figure."""
     # 1. Make a trace for each mark, and a legend if there are several names.
     legend = sum(bool(mark.legend) for mark in chart.marks) > 1
     traces = [
@@ -87,7 +87,7 @@ def _paint(number: int) -> str:
 
 
 def escape_markup(name: str) -> str:
-    """Escape a name from the table so that plotly reads it neither as markup nor as a placeholder of a hover text.
+    """Escape a name from the table so that plotly reads it neither as markup nor as a placeholder in a hover text.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def page_axis(described: Axis) -> dict[str, Any]:
 
 
 def names_axis() -> dict[str, Any]:
-    """Return the plotly layout of a vertical axis of names, all of them shown."""
+    """Return the plotly layout of a vertical axis that shows all names."""
     return {"automargin": True, "type": "category", "dtick": 1, "ticksuffix": " "}
 
 

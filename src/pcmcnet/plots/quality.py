@@ -1,7 +1,7 @@
 """Plots of training and quality: sizes of choice sets, learning curves, fit against baselines, calibration.
 
 A history is a list with one entry per epoch: ``epoch``, ``train_loss``, ``valid_loss`` (None without a validation part)
-and ``lr``. On the diagonal of a calibration plot, predicted probabilities equal observed shares; below the diagonal a
+and ``lr``. On the diagonal of a calibration plot, predicted probabilities equal observed shares; below the diagonal, a
 model is overconfident.
 """
 
@@ -148,7 +148,7 @@ def learning_curve(history: History) -> LearningCurve:
 
 
 def learning_chart(histories: History | Mapping[str, History]) -> Chart:
-    """Describe the losses of a network by epoch, or those of several networks by name."""
+    """Describe the losses of a network by epoch, or of several networks by name."""
     named = histories if isinstance(histories, Mapping) else {"": histories}
     chart = _losses_chart({name: learning_curve(history) for name, history in named.items()})
     return replace(chart, numbers=_epoch_cells(named))
@@ -188,7 +188,7 @@ def _epoch_cells(histories: Mapping[str, History]) -> Cells:
 
 
 def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | None = None) -> Axes:
-    """Plot the losses of a fitted network by epoch, or those of several networks.
+    """Plot the losses of a fitted network, or of several networks, by epoch.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | N
 
 
 def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw losses by epoch and, if it changes, the learning rate below; write the figure to a file.
+    """Draw losses by epoch and, if it changes, the learning rate below them; write the figure to a file.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def fit_intervals(part: FitQuality) -> Intervals:
 
 
 def plot_fit(part: FitQuality, ax: Axes | None = None) -> Axes:
-    """Plot the NLL of a model and its baselines with intervals; hollow dots are in-sample.
+    """Plot the NLL of a model and its baselines with intervals; hollow dots are in-sample values.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def plot_fit(part: FitQuality, ax: Axes | None = None) -> Axes:
 
 
 def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], which: Which = "first") -> Chart:
-    """Describe observed shares against predicted probabilities, of one model or of several by name.
+    """Describe observed shares against predicted probabilities, for one model or for several models by name.
 
     Raises
     ------
@@ -368,7 +368,7 @@ def plot_calibration(
 
 
 def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.PathLike[str]) -> Path:
-    """Draw the calibration of models, all alternatives on the left, the most probable on the right; write the figure.
+    """Draw the calibration of models, all alternatives on the left, favourites on the right; write the figure.
 
     Parameters
     ----------

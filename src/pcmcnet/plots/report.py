@@ -112,14 +112,14 @@ def explanation_sections(explanation: Explanation) -> list[Section]:
 
 
 def _opening(explanation: Explanation) -> list[Section]:
-    """Return the first sections of a report: findings, each with its figures, and key figures at a glance."""
+    """Return the first sections of a report: findings with their figures, and the key figures."""
     points = tuple(Point(finding.text, finding.figures, finding.part) for finding in explanation.findings)
     findings = [Section(name="findings", title="Findings", blocks=(Points(points),))] if points else []
     return [*findings, overview_section(explanation)]
 
 
 def overview_section(explanation: Explanation) -> Section:
-    """Return the section with key figures as tiles, and warnings below them."""
+    """Return the section with key figures as tiles and warnings below the tiles."""
     # 1. Make tiles on the table, the model and its quality, then on what it does.
     tiles: list[tuple[str, str, str]] = []
     blocks: list[Block] = []
@@ -153,7 +153,7 @@ def overview_section(explanation: Explanation) -> Section:
 
 
 def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
-    """Return tiles with NLL and accuracies, next to those of the uniform model."""
+    """Return tiles with NLL and accuracies, next to the values of the uniform model."""
     report, where = fit.report, f" ({SAMPLE_WORDS[fit.seen]})" if fit.in_sample else ""
     tiles = []
     if report.nll is not None:

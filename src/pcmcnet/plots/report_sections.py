@@ -1,7 +1,7 @@
 """The sections of a report: one function for each part of an explanation, in the order of the report.
 
-First what the model does (columns, responses, context, single choice sets), then how well it predicts (fit,
-calibration, axioms), then what it is (table, model).
+The first sections show what the model does (columns, responses, context, single choice sets), the next ones how well it
+predicts (fit, calibration, axioms), and the last ones what it is (table, model).
 """
 
 from __future__ import annotations
@@ -80,9 +80,8 @@ def importance_section(part: Importance, names: ColumnNames = DEFAULT_NAMES, *, 
     """Return the section on permutation importance."""
     how = (
         f"Each column is shuffled {part.repeats} times: a feature among the alternatives of its choice set, an "
-        f"individual-level column among choice sets. The increase of the loss is what the column contributes, "
-        f"given all "
-        f"other columns. A column that is correlated with others looks less important than it is."
+        f"individual-level column among choice sets. The increase in the loss is what the column contributes, "
+        f"given all other columns. A column that is correlated with others looks less important than it is."
     )
     blocks: list[Block] = [Text(how), page_figure(importance_chart(part, names, most=len(part.rows)))]
     if in_sample:
@@ -106,7 +105,10 @@ def elasticities_section(part: NumericEffects, names: ColumnNames = DEFAULT_NAME
     if part.others:
         non_numeric = ", ".join(names[name] for name in part.others)
         blocks.append(
-            note(f"Not numeric, so without elasticity: {non_numeric}. See their importance in the section before.")
+            note(
+                f"These features are not numeric and have no elasticity: {non_numeric}. Their importance is in the "
+                f"previous section."
+            )
         )
     blocks += [note(f"No elasticity for {names[name]}: it {reason}.") for name, reason in part.left_out.items()]
     curves = [page_figure(demand_chart(demand, names)) for demand in part.demand.values()]
@@ -125,7 +127,7 @@ def categories_section(part: AllCategories, names: ColumnNames = DEFAULT_NAMES) 
 
 
 def trade_offs_section(part: TradeOffs, names: ColumnNames = DEFAULT_NAMES) -> Section:
-    """Return the section on trade-offs: the change of one feature that compensates one more unit of another."""
+    """Return the section on trade-offs: the change of one feature that compensates for one more unit of another."""
     reference = names.label(part.reference)
     header = ["one more of", f"compensated by {reference}", "quartiles over alternatives", "opposite sign"]
     rows = []
@@ -144,10 +146,10 @@ def trade_offs_section(part: TradeOffs, names: ColumnNames = DEFAULT_NAMES) -> S
         f"Opposite sign: share of alternatives whose trade-off has the other sign."
     )
     how = (
-        f"The interval of the median comes from {part.members} networks: the value of a further network would be in it "
-        f"with probability {LEVEL:g}."
+        f"The interval for the median is based on {part.members} networks: the value of a further network would "
+        f"fall inside the interval with probability {LEVEL:g}."
         if part.members > 1
-        else "A single model has no interval; an ensemble has."
+        else "A single model has no interval; an ensemble has one."
     )
     return Section(name="trade_offs", title="Trade-offs", blocks=(Text(text), Table(cells=[header, *rows]), note(how)))
 
@@ -220,7 +222,7 @@ def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open",
     strong = frozenset(k for k, place in enumerate(shown_alternatives(example)) if place == example.chosen)
     blocks.append(Table(cells=_alternatives(example, names), strong=strong))
     if len(example.p) > MAX_ALTERNATIVES_SHOWN:
-        text = f"{MAX_ALTERNATIVES_SHOWN} of {len(example.p)} alternatives; explanation.json has all of them."
+        text = f"{MAX_ALTERNATIVES_SHOWN} of {len(example.p)} alternatives; explanation.json contains all of them."
         blocks.append(note(text))
     blocks.append(page_figure(probabilities_chart(example)))
     if example.attribution is not None:
@@ -232,14 +234,17 @@ def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open",
 
 def _story(example: ExampleSet) -> str:
     n, best = len(example.p), int(example.p.argmax())
-    text = f"{n} alternatives. The most probable is {example.names[best]} with {percent(example.p[best])}"
+    text = (
+        f"{n} alternatives. The most probable one is {example.names[best]}, with a probability of "
+        f"{percent(example.p[best])}"
+    )
     if example.chosen is None:
         return f"{text}; the choice is unknown."
     if example.chosen == best:
         return f"{text}, and it was chosen."
     rank = 1 + int((example.p > example.p[example.chosen]).sum())
     return (
-        f"{text}; the chosen one is {example.names[example.chosen]}, which has rank {rank} with "
+        f"{text}; the chosen one is {example.names[example.chosen]}, ranked {rank} with a probability of "
         f"{percent(example.p[example.chosen])}."
     )
 
@@ -292,7 +297,7 @@ def fit_section(part: FitQuality) -> Section:
     if report.n_impossible:
         blocks.append(warning(f"{report.n_impossible:,} of the choices have predicted probability 0."))
     if report.gives == "ranking":
-        blocks.append(note("A ranking has no probabilities, so it has no NLL."))
+        blocks.append(note("A ranking has no probabilities and therefore no NLL."))
     if MARK in rows[0][1]:
         blocks.append(note(FOOTNOTE))
     brackets = f"In brackets: {report.level:.0%} bootstrap intervals over choice sets."
@@ -349,8 +354,8 @@ def axioms_section(part: Audit) -> Section:
     """Return the section on axioms of choice."""
     obeyed = ", ".join(part.obeyed) or "none"
     text = (
-        f"Obeyed in all cases checked: {obeyed}. A violation is not an error: people violate these axioms, and a model "
-        f"fitted to their choices does so, too."
+        f"Satisfied in all cases checked: {obeyed}. A violation is not an error: people violate these axioms, and "
+        f"a model fitted to their choices does so, too."
     )
     header = ["axiom", "verdict", "cases", "violated", "mean", "largest", "unit"]
     rows = [

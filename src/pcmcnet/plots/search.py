@@ -1,9 +1,9 @@
-"""Plots of searches: the trials of a tuning, and the frontier of offers.
+"""Plots of searches: the trials of a tuning run, and the offer frontier.
 
-A tuning has two panels: the loss of every trial with the best so far, and the importance of each dimension. Complete
-trials are filled dots. Pruned trials are hollow dots, at the lowest loss they reached. Failed trials are crosses at the
-bottom. Losses far above the others are drawn at the upper edge, as they would flatten the rest. A frontier is the
-expected revenue against the number of alternatives shown, with bounds.
+The plot of a tuning run has two panels: the loss of every trial with the lowest loss so far, and the importance of each
+dimension. Complete trials are filled dots. Pruned trials are hollow dots, at the lowest loss they reached. Failed
+trials are crosses at the bottom. Losses far above the others are drawn at the upper edge, because they would otherwise
+compress the rest. A frontier shows the expected revenue against the number of alternatives shown, with bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SearchChart(NamedTuple):
-    """The drawn values of a tuning; trials are identified by their numbers.
+    """The drawn values of a tuning run; trials are identified by their numbers.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class SearchChart(NamedTuple):
     best
         The best trial.
     limits
-        Ends of the loss axis; larger losses are drawn at its edge.
+        Limits of the loss axis; larger losses are drawn at its edge.
     importance
         Dimensions with their importance, the largest first.
     """
@@ -58,7 +58,7 @@ class SearchChart(NamedTuple):
 
 
 def search_chart(tuning: Tuning) -> SearchChart:
-    """Return the losses of all trials of a tuning, and the importance of the dimensions.
+    """Return the losses of all trials of a tuning run, and the importance of the dimensions.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def search_chart(tuning: Tuning) -> SearchChart:
 
 
 def _limits(losses: Floats) -> tuple[float, float]:
-    """Return the limits of the loss axis: from the best loss up to four times the distance of the median from it."""
+    """Return the limits of the loss axis: from the best loss to four times the median's distance from it."""
     low, high = float(losses.min()), float(losses.max())
     bulk = float(np.median(losses)) - low
     high = min(high, low + 4 * bulk) if bulk > 0 else high
@@ -101,7 +101,7 @@ def _limits(losses: Floats) -> tuple[float, float]:
 
 
 def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw the trials of a tuning and, if known, the importance of the dimensions; write the figure to a file.
+    """Draw the trials of a tuning run and, if known, the importance of the dimensions; write the figure to a file.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
 
 
 def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials", "importance"] = "trials") -> Axes:
-    """Plot the loss of every trial of a tuning, or the importance of each dimension.
+    """Plot the loss of every trial of a tuning run, or the importance of each dimension.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """The common style of all plots: colours for colour-blind readers, light axes, and names never parsed as formulas.
 
-The user's matplotlib settings (``rcParams``) come first: fonts, lines and grids follow them, and so does the colour
-cycle unless it is matplotlib's default. The settings are never changed.
+The user's matplotlib settings (``rcParams``) take precedence: they determine fonts, lines and grids, and also the
+colour cycle unless it is matplotlib's default. The settings are never changed.
 
-A figure is written to a PNG, PDF or SVG file atomically, and the same figure gives the same bytes. Figures for files
-are separate matplotlib objects: they need no display and share no state with ``pyplot``.
+A figure is written to a PNG, PDF or SVG file atomically, and the same figure always yields the same bytes. Figures for
+files are separate matplotlib objects, so they need no display and share no state with ``pyplot``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _METADATA: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": Non
 
 
 def colour(number: int) -> Any:
-    """Return a colour of the user's colour cycle, or of Okabe and Ito if the cycle is matplotlib's default."""
+    """Return a colour from the user's colour cycle, or from Okabe and Ito's if the cycle is matplotlib's default."""
     from matplotlib import rcParams, rcParamsDefault
 
     cycle = rcParams["axes.prop_cycle"].by_key().get("color", [])
@@ -41,14 +41,14 @@ def colour(number: int) -> Any:
 
 
 def text_colour() -> Any:
-    """Return the colour of text, for lines and marks with full contrast."""
+    """Return the text colour, which is used for lines and marks with full contrast."""
     from matplotlib import rcParams
 
     return rcParams["text.color"]
 
 
 def background_colour() -> Any:
-    """Return the background colour of the axes, for the inside of hollow marks."""
+    """Return the background colour of the axes, which is used to fill hollow marks."""
     from matplotlib import rcParams
 
     return rcParams["axes.facecolor"]
@@ -62,7 +62,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def enable_notebook_display() -> None:
-    """Make notebooks display returned figures: they do so once pyplot has chosen a backend."""
+    """Make notebooks display returned figures, which they do once pyplot has chosen a backend."""
     from matplotlib import pyplot as plt
 
     plt.get_backend()
@@ -80,7 +80,7 @@ def shorten(line: str) -> str:
 
 
 def style_axes(axes: Axes, *, grid: Literal["both", "x"] = "both") -> None:
-    """Draw a light grid behind the marks, and remove the upper and right frame."""
+    """Draw a light grid behind the marks, and remove the top and right sides of the frame."""
     axes.grid(axis=grid, alpha=0.35)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -94,7 +94,7 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def style_row_axes(axes: Axes) -> None:
-    """Style axes whose rows have names: grid lines for the values only, no left frame, no ticks."""
+    """Style axes whose rows have names: draw grid lines for the values, but no left side of the frame and no ticks."""
     style_axes(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -107,7 +107,7 @@ def set_title(figure: Figure, title: str) -> None:
 
 
 def require_picture_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a picture; raise InputError if its ending or its folder is not valid."""
+    """Return the path of a figure file; raise InputError if its extension or its folder is not valid."""
     target = Path(path)
     if target.suffix.lower() not in _METADATA:
         raise InputError(f"expected a file name that ends in .png, .pdf or .svg, got {target.name!r}.")
@@ -141,7 +141,7 @@ def new_picture(
     Raises
     ------
     InputError
-        If the path does not end in .png, .pdf or .svg, or its folder does not exist. This is checked first.
+        If the path does not end in .png, .pdf or .svg, or its folder does not exist. The path is checked first.
     """
     from matplotlib.figure import Figure
 

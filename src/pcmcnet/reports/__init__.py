@@ -1,7 +1,7 @@
 """Turn the sections of a report into an HTML page, a Markdown file or plain text.
 
-This package knows no particular result, so that every stage can use it. A result is turned into sections once. The
-commands, the files they write, and the modules that build the sections:
+This package does not depend on any particular kind of result, so every stage can use it. A result is turned into
+sections once. These are the commands, the files they write, and the modules that build the sections:
 
 - ``explain``: report.html, report.md, explanation.json; ``plots/report.py``
 - ``compare``: comparison.html, .md, .json, .png; ``plots/comparison.py``, ``evaluation/comparison.py``

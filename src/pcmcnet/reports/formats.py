@@ -2,15 +2,15 @@
 
     HTML        one self-contained page: it fetches nothing, and a content security policy enforces that. It follows
                 the reader's light or dark mode, fits a phone and prints well. A page with plotly figures contains the
-                script of plotly; without JavaScript, the reader sees the numbers of each figure as a table. The markup
-                is in `templates`, which escape all text and control characters.
+                plotly script; without JavaScript, the reader sees the numbers of each figure as a table. The markup is
+                in `templates`, which escape all text and control characters.
     Markdown    the same text and tables; a figure becomes the table of its numbers
     text        for a terminal: paragraphs, tables and notes, without section titles and figures
     notebook    a title and blocks. A result defines `_short`, its one-line description, and `_blocks`, its contents;
                 parts of an explanation are shown as the sections that `pcmcnet.plots` builds.
 
-A result of facts, one table and notes describes itself once, as :class:`ResultContent`, which all formats share. A data
-frame needs pandas, which is an optional dependency.
+A result that consists of facts, one table and notes describes itself once, as :class:`ResultContent`, which all formats
+share. A data frame needs pandas, which is an optional dependency.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def data_frame(table: pa.Table, *, index: str | None = None, method: str = "to_f
     index
         Name of the column that becomes the index; None for a default index.
     method, instead
-        For the message if pandas is not installed: the method that was called, and what to use without pandas.
+        For the message if pandas is not installed: the method that was called, and what to use instead.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _templates() -> Environment:
 
 
 def _escape_controls(value: Any) -> Any:
-    """Escape control characters; keep markup, such as the script of plotly, unchanged."""
+    """Escape control characters; leave markup, such as the plotly script, unchanged."""
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
@@ -158,7 +158,7 @@ def _dump_json(value: Any, **_: Any) -> str:
 
 
 def _page_rows(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Yield the blocks that share a row of the page: adjacent narrow figures together, any other block alone."""
+    """Yield the blocks that share a row of the page: adjacent narrow figures together, any other block by itself."""
     for narrow, group in groupby(blocks, key=lambda block: getattr(block, "narrow", False)):
         neighbours = list(group)
         yield from [neighbours] if narrow else ([block] for block in neighbours)
@@ -216,7 +216,7 @@ def to_text(title: str, sections: Sequence[Section]) -> str:
 
 
 class NotebookMixin:
-    """Display of a result: one line in a Python prompt, blocks in a notebook."""
+    """Display of a result: one line at a Python prompt, blocks in a notebook."""
 
     __slots__ = ()
 
@@ -239,7 +239,7 @@ class NotebookMixin:
 
 
 class ReportPartMixin(NotebookMixin):
-    """Notebook display of a part of an explanation, as its section in the report."""
+    """Notebook display of a part of an explanation, in the form of its section in the report."""
 
     __slots__ = ()
 
@@ -265,7 +265,7 @@ _MAX_FACT_LENGTH = 40  # characters; in LaTeX, a longer fact becomes a note belo
 
 @dataclass(frozen=True, kw_only=True)
 class ResultContent:
-    """The contents of a printed result; ``rules`` are the rows with a line above, from 0 after the header."""
+    """The contents of a printed result; ``rules`` lists the rows with a line above, counted from 0 after the header."""
 
     title: str
     cells: Cells
@@ -393,7 +393,7 @@ def to_json(value: Any) -> Any:
 
 
 class ToDictMixin:
-    """Add ``to_dict`` to a dataclass of results; ``_derived`` lists the properties to include."""
+    """Add ``to_dict`` to a result dataclass; ``_derived`` lists the properties to include."""
 
     __slots__ = ()
     _derived: ClassVar[tuple[str, ...]] = ()

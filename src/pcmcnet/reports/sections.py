@@ -95,9 +95,9 @@ class Points:
 class Table:
     """A table of text cells, the header row first.
 
-    ``strong`` are the indices of bold rows and ``rules`` those of rows with a line above, both counted from 0 after the
-    header. In a row with fewer cells than the header, such as that of a failed model, the last cell spans the rest.
-    If ``folded`` is set, the table is hidden until the reader clicks on that text.
+    ``strong`` are the indices of bold rows and ``rules`` the indices of rows with a line above, both counted from 0
+    after the header. In a row with fewer cells than the header, such as the row of a failed model, the last cell spans
+    the remaining columns. If ``folded`` is set, the table is hidden until the reader clicks on that text.
     """
 
     cells: Cells
@@ -129,7 +129,7 @@ class Figure:
 
 
 class Dot(NamedTuple):
-    """A value with its interval, on the row of its model."""
+    """A value with its interval, in the row of its model."""
 
     line: int  # index of the model in the labels
     value: float
@@ -140,7 +140,7 @@ class Dot(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """One metric of several models, each a dot with an interval; a page draws it as SVG, without a script."""
+    """One metric of several models, each with a value and an interval; a page draws them as SVG, without a script."""
 
     metric: str
     caption: str
@@ -153,7 +153,7 @@ class Intervals:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Ends of an axis that contains all finite values, with a margin."""
+        """Limits of an axis that contains all finite values, with a margin."""
         reference = [] if self.reference is None else [self.reference]
         ends = np.array([end for dot in self.dots for end in dot[1:4]] + reference)
         low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
@@ -162,7 +162,7 @@ class Intervals:
 
     @property
     def ticks(self) -> list[float]:
-        """Round numbers along the axis."""
+        """Ticks at round numbers along the axis."""
         from matplotlib.ticker import MaxNLocator
 
         low, high = self.limits
@@ -202,7 +202,7 @@ class Section:
 
     @property
     def tables(self) -> list[Cells]:
-        """The cells of its tables."""
+        """The cells of all tables in the section."""
         return [block.cells for block in self.blocks if isinstance(block, Table)]
 
 

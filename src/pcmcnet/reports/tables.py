@@ -1,10 +1,11 @@
 """Format cells of text as a table in Markdown, plain text or LaTeX.
 
-A table is a list of rows, the header first. The first column is aligned left, the others right, as they are mostly
-numbers. In a row with fewer cells than the header, such as that of a failed model, the last cell spans the rest.
+A table is a list of rows, the header first. The first column is left-aligned; the other columns, which are mostly
+numbers, are right-aligned. In a row with fewer cells than the header, such as the row of a failed model, the last cell
+spans the remaining columns.
 
-Within ``limit_table_width(width)``, as on a terminal, plain-text tables are split to fit: columns that do not fit
-follow below, with the first column repeated, and the text of short rows wraps.
+Within ``limit_table_width(width)``, as on a terminal, plain-text tables are split to fit: columns that do not fit are
+printed below, with the first column repeated, and the text of short rows is wrapped.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class TableMixin:
 
 
 def set_short_repr(kind: type, short: Callable[[Any], str]) -> None:
-    """Set a short ``__repr__`` unless the class defines one; that of a dataclass would print all its numbers."""
+    """Set a short ``__repr__`` unless the class defines one; the default of a dataclass would print all numbers."""
     if "__repr__" not in vars(kind):
         kind.__repr__ = short  # type: ignore[assignment]
 
@@ -153,7 +154,7 @@ def escaped(text: str) -> str:
 
 
 def number(value: Any) -> str:
-    """Format a value for people: numbers with four significant digits, text unchanged, a dash for None.
+    """Format a value for human readers: numbers with four significant digits, text unchanged, a dash for None.
 
     Examples
     --------
@@ -171,7 +172,7 @@ def number(value: Any) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share in per cent with one decimal, or more if a small share would otherwise read 0.0%.
+    """Format a share in per cent with one decimal place, or more if a small share would otherwise read 0.0%.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def percent(share: float) -> str:
 
 
 def percent_decimals(share: float) -> int:
-    """Return the number of decimals that a share needs in per cent, from one to seven."""
+    """Return the number of decimal places that a share needs in per cent, from one to seven."""
     return 1 if share == 0 else min(max(1, math.ceil(-math.log10(abs(share)) - 2)), 7)
 
 
@@ -278,7 +279,7 @@ def _fact(name: str, value: str, width: int) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    r"""Join cells into a row; a leading bracket is put in braces, or LaTeX reads it as an option of the last ``\\``."""
+    r"""Join cells into a row; a leading bracket is put in braces, because LaTeX reads it as an option of ``\\``."""
     first = f"{{{cells[0]}}}" if cells[0].startswith("[") else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"
 

@@ -89,7 +89,7 @@ _TOKEN: dict[int | str, dict[str, Any]] = {401: {"model": openapi.Error, "descri
 def create_app(
     main: ChoiceModel, baseline: ChoiceModel | None = None, settings: ServeSettings | None = None
 ) -> FastAPI:
-    """Return the application that serves a fitted model.
+    """Return the ASGI application that serves a fitted model.
 
     Parameters
     ----------
@@ -179,7 +179,9 @@ def _add_queries(app: FastAPI, service: Service) -> None:
     add("/v1/probabilities", service.probabilities, schemas.probabilities(), openapi.Probabilities, about_sets)
     add("/v1/rates", service.rates, schemas.rates(), openapi.Rates, "Rates between the alternatives of a choice set")
     add("/v1/map", service.map, schemas.map(), openapi.Map, about_map)
-    about_offer = "The alternatives to show for the largest expected revenue, or for the probability of one of them"
+    about_offer = (
+        "The alternatives to show for the largest expected revenue, or for the largest probability of one alternative"
+    )
     add("/v1/offer", service.offer, schemas.offer(), openapi.OfferResponse, about_offer)
 
 
@@ -194,7 +196,7 @@ def _add_information(app: FastAPI, service: Service) -> None:
         "/v1/schema",
         response_model=openapi.About,
         responses=token,
-        summary="The served models and the limits of requests",
+        summary="The served models and the limits on requests",
     )
     async def schema() -> Response:
         return JSONResponse(service.about)
@@ -208,7 +210,7 @@ def _add_information(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.example_request())
 
     @app.get("/health", response_model=openapi.Health, summary="Whether the server responds")
-    @app.get("/live", response_model=openapi.Health, summary="Liveness: if it fails, restart the process")
+    @app.get("/live", response_model=openapi.Health, summary="Liveness: if this check fails, restart the process")
     async def health() -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -248,6 +250,6 @@ async def _request_error(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    messages = {404: "unknown path: see /openapi.json", 405: "this method is not supported by this path"}
+    messages = {404: "unknown path: see /openapi.json", 405: "this path does not support this method"}
     message = messages.get(error.status_code, str(error.detail))
     return JSONResponse({"error": f"{message}."}, error.status_code, error.headers)

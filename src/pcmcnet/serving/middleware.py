@@ -1,6 +1,6 @@
-"""Middleware of all requests: authentication, security headers, metrics and timeouts.
+"""Middleware for all requests: authentication, security headers, metrics and timeouts.
 
-A plain ASGI application around another one. It turns exceptions of the inner application into JSON responses.
+It is a plain ASGI application that wraps another one and turns its exceptions into JSON responses.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SETS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 class Histogram:
-    """Number of values up to each bound, and their sum."""
+    """A histogram: the number of values up to each bound, and the sum of all values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
@@ -162,14 +162,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-_INTERNAL_ERROR = "internal error: see the log of the server."
+_INTERNAL_ERROR = "internal error: see the server log."
 
 
 class GateMiddleware:
     """Checks host and token, adds security headers and counts requests.
 
-    ``open_paths`` need no token; ``routes`` have their own label in the metrics. ``stopping`` returns True while the
-    server stops: a request that is cancelled then gets a response, too.
+    ``open_paths`` need no token; ``routes`` have their own labels in the metrics. ``stopping`` returns True while the
+    server is stopping; a request that is cancelled during that time also gets a response.
     """
 
     def __init__(

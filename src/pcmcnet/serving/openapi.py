@@ -23,7 +23,7 @@ class ResponseModel(BaseModel):
 
 
 class Error(ResponseModel):
-    """What was expected, what was received, where, and the remedy."""
+    """What was expected, what was received and where, and how to correct it."""
 
     error: str
 
@@ -48,7 +48,7 @@ class Rates(ResponseModel):
 
 
 class Map(ResponseModel):
-    """``share[k][l]`` is the share of a against b if the moving alternative has ``y[k]`` and ``x[l]``."""
+    """``share[k][l]`` is the share of a against b if the moving alternative has the values ``y[k]`` and ``x[l]``."""
 
     x: list[float]
     y: list[float]
@@ -56,20 +56,22 @@ class Map(ResponseModel):
 
 
 class OfferResponse(ResponseModel):
-    """The best offer found; indices are those of the alternatives in the request."""
+    """The best offer found; indices refer to the alternatives in the request."""
 
     shown: list[int] = Field(description="indices of the alternatives to show")
-    probabilities: list[float] = Field(description="of all alternatives, 0 for those not shown")
+    probabilities: list[float] = Field(
+        description="probabilities of all alternatives; 0 for alternatives that are not shown"
+    )
     value: float = Field(description="expected revenue of one choice, or probability of the target")
-    current_value: float = Field(description="value of the alternatives that are available now")
+    current_value: float = Field(description="value of the current offer, the alternatives that are available now")
     exact: bool = Field(description="whether the offer is proven optimal")
     gap: float | None = Field(description="upper bound on the relative gain of a better offer; null if unknown")
-    added: list[int] = Field(description="indices to show that are not available now")
-    dropped: list[int] = Field(description="indices that are available now but not shown")
+    added: list[int] = Field(description="indices of the alternatives to show that are not available now")
+    dropped: list[int] = Field(description="indices of the alternatives that are available now but should not be shown")
 
 
 class ColumnDescription(ResponseModel):
-    """A column of a request, with facts about it from the training table; null if unknown."""
+    """A column of a request, with facts about it from the training table; unknown facts are null."""
 
     name: str
     title: str = Field(description="display name; the name of the column if none was declared")
@@ -80,10 +82,10 @@ class ColumnDescription(ResponseModel):
     required: bool
     may_be_null: bool
     typical: float | bool | str | None
-    min: float | str | None = Field(description="a number, or an instant as text")
-    max: float | str | None = Field(description="a number, or an instant as text")
+    min: float | str | None = Field(description="a number, or a timestamp as text")
+    max: float | str | None = Field(description="a number, or a timestamp as text")
     quartiles: list[float] | None
-    categories: list[str] | None = Field(description="the most frequent ones, sorted")
+    categories: list[str] | None = Field(description="the most frequent categories, sorted")
     distinct: int | None = Field(description="number of categories or distinct values")
     size: int | None = Field(description="length of a vector")
 
@@ -96,7 +98,7 @@ class TrainedOn(ResponseModel):
 
 
 class Limits(ResponseModel):
-    """Limits of a request."""
+    """Limits on a request."""
 
     sets: int
     alternatives: int
@@ -122,7 +124,7 @@ class ServedModel(ResponseModel):
 
 
 class About(ServedModel):
-    """The main model, the columns and limits of requests, and the baseline."""
+    """The main model, the columns of requests and the limits on them, and the baseline."""
 
     version: str
     title: str = Field(description="name of the model on the page")

@@ -20,7 +20,7 @@ from pcmcnet.serving.settings import ServeSettings
 
 
 class RequestError(Exception):
-    """An error of a request, with an HTTP status; the response is ``{"error": message}``."""
+    """An error in a request, with an HTTP status; the response is ``{"error": message}``."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -30,12 +30,12 @@ class RequestError(Exception):
 
 
 def unprocessable(message: str) -> RequestError:
-    """Return the error of a request that is valid JSON but not a valid query (status 422)."""
+    """Return the error for a request that is valid JSON but not a valid query (status 422)."""
     return RequestError(422, message)
 
 
 def busy(reason: str, *, close: bool = False) -> RequestError:
-    """Return the error of a request that cannot be processed now (status 503); ``close`` closes its connection."""
+    """Return the error for a request that cannot be processed now (status 503); ``close`` closes its connection."""
     headers = {"Retry-After": "1"} | ({"Connection": "close"} if close else {})
     return RequestError(503, f"{reason}: try again in a moment.", headers)
 
@@ -61,7 +61,7 @@ class JsonSize(NamedTuple):
 
 
 def json_size(content: bytes) -> JsonSize:
-    r"""Return depth and number of values of a JSON text, by counting brackets and commas outside of strings.
+    r"""Return the depth and the number of values of a JSON text, by counting brackets and commas outside strings.
 
     Every value but the first follows a bracket or a comma. If the text is not valid JSON, the counts hold up to the
     first error, where a parser stops.
@@ -108,12 +108,12 @@ def parse_strict_json(content: bytes, most: JsonSize) -> Any:
         where = f"line {error.lineno}, column {error.colno}"
         raise RequestError(400, f"the body is not valid JSON: {error.msg} ({where}).") from None
     except ValueError:  # an integer with thousands of digits
-        raise RequestError(400, "the body has a number with too many digits.") from None
+        raise RequestError(400, "the body contains a number with too many digits.") from None
     return value
 
 
 def _reject_constant(word: str) -> NoReturn:
-    raise RequestError(400, f"the body has {word}, which is not valid JSON: use null, or omit the value.")
+    raise RequestError(400, f"the body contains {word}, which is not valid JSON: use null, or omit the value.")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ _JSON = re.compile(r"application/(json|[\w.-]+\+json)\s*(;.*)?", re.IGNORECASE)
 
 
 class BodyReader:
-    """Reads bodies, and limits the total size of large bodies in memory."""
+    """Reads request bodies, and limits the total size of large bodies in memory."""
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
@@ -156,7 +156,7 @@ class BodyReader:
 
 
 class BodySlot:
-    """One body and the memory it takes."""
+    """One request body and the memory that it takes."""
 
     def __init__(self, bodies: BodyReader) -> None:
         self._bodies = bodies
@@ -193,7 +193,7 @@ class BodySlot:
         return bytes(content)
 
     def _hold(self, length: int) -> None:
-        """Count the memory of a body that has grown to ``length`` bytes; raise RequestError if there is none left."""
+        """Count the memory of a body that has grown to ``length`` bytes; raise RequestError if no memory is left."""
         if length > LARGE_BODY_BYTES:
             more = length - self.held
             if self._bodies.held + more > self._bodies.most:

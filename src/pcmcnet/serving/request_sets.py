@@ -3,8 +3,9 @@
     {"individual": {column: value, ...}, "alternatives": [{column: value, ...}, ...]}
 
 Values are read like the rows of a table: numbers become float32, categories are identified by their text, and rich
-values (vectors, text, images) are read by their kind. Each column is checked as a whole; only if that fails are single
-values checked, so that the message can name the set and the alternative. Sets and alternatives are counted from 0.
+values (vectors, text, images) are read according to their kind. Each column is checked as a whole; only if this check
+fails are single values checked, so that the message can name the set and the alternative. Sets and alternatives are
+counted from 0.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def input_columns(schema: Schema) -> dict[str, InputColumn]:
     """Return the columns of a request, individual-level columns first; raise ConfigError for an outside option."""
     if schema.outside is not None:
         raise ConfigError(
-            f"the outside option {schema.outside!r} of the model is not supported by the service: predict tables with "
+            f"the service does not support the model's outside option {schema.outside!r}: predict tables with "
             f"the model, or fit it to a table that has rows for the option, without outside=."
         )
     roles: dict[str, Role] = dict.fromkeys(schema.individual, "individual")
@@ -79,8 +80,8 @@ def require_compatible_baseline(baseline: ChoiceModel, main: ChoiceModel) -> Non
     for name, column in input_columns(baseline.schema).items():
         if name not in main_columns:
             raise ConfigError(
-                f"the baseline reads column {name!r}, which the main model does not read, so that one request cannot "
-                f"fit both." + did_you_mean(name, main_columns)
+                f"the baseline reads column {name!r}, which the main model does not read, so the same request "
+                f"cannot be used for both." + did_you_mean(name, main_columns)
             )
         expected = main_columns[name]
         if (expected.is_individual, expected.kind) != (column.is_individual, column.kind):
@@ -132,7 +133,7 @@ RowName = Callable[[int], str]  # a row -> its name in messages, such as "set 0,
 def parse_contents(
     values: list[Any], kind: str, at: RowName, *, nullable: bool, size: int | None, pixels: PixelBudget
 ) -> Contents:
-    """Read a column of rich values; ``at(row)`` names row and column in messages, ``size`` is that of vectors."""
+    """Read a column of rich values; ``at(row)`` names row and column in messages, ``size`` is the length of vectors."""
     parsed: list[Any] = []
     by_text: dict[str, Any] = {}  # repeated texts and images are parsed once
     for row, value in enumerate(values):
@@ -203,7 +204,8 @@ class SetReader:
             )
         if not isinstance(alternatives, list) or not alternatives:
             raise unprocessable(
-                f"{at}, alternatives: expected a list with at least one, got {describe_value(alternatives)}."
+                f"{at}, alternatives: expected a list with at least one alternative, got "
+                f"{describe_value(alternatives)}."
             )
         if len(alternatives) > self.settings.max_alternatives:
             limit = f"expected at most {self.settings.max_alternatives:,} alternatives, got {len(alternatives):,}"
@@ -249,7 +251,7 @@ class SetReader:
         )
 
     def _available(self, every: list[dict[str, Any]], positions: list[tuple[int, int]]) -> Any:
-        """Return (M,) whether each alternative is available, which is the default."""
+        """Return whether each alternative is available (M,); alternatives are available by default."""
         column = self.schema.available
         if column is None:
             return np.ones(len(every), np.bool_)
@@ -357,6 +359,6 @@ def _bad_category(value: Any, nullable: bool) -> str | None:
 
 
 def _first_error(values: list[Any], name: str, row_name: RowName, problem: Callable[[Any], str | None]) -> RequestError:
-    """Return the error of the first invalid value."""
+    """Return the error for the first invalid value."""
     row, what = next((row, what) for row, value in enumerate(values) if (what := problem(value)) is not None)
     return unprocessable(f"{row_name(row)}, column {name!r}: {what}.")

@@ -1,7 +1,7 @@
 """Run the application: the socket is bound before the start is reported, and requests may finish on shutdown.
 
-On shutdown, requests in progress have some seconds to finish, while new requests get status 503. Then the socket is
-closed, and the remaining requests get status 503, too.
+On shutdown, requests in progress have a few seconds to finish, while new requests get status 503. The socket is then
+closed, and the remaining requests also get status 503.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MIN_BYTES_READ = 65_536  # bytes of a response that a client must read within t
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 of uvicorn with a timeout for the headers of a request and for each 64 KiB of a long response."""
+    """uvicorn's HTTP/1.1 protocol with timeouts for the headers of a request and for each 64 KiB of a long response."""
 
     client_timeout: float  # seconds
 
@@ -68,7 +68,7 @@ class TimedProtocol(H11Protocol):
         self._answer = self._answer or self._await_reading()
 
     def resume_writing(self) -> None:
-        """Stop the timeout: the client reads again."""
+        """Stop the timeout, because the client is reading again."""
         super().resume_writing()
         self._answer = _stopped(self._answer)
 
@@ -153,7 +153,7 @@ def require_token(host: str, token: str | None, *, insecure: bool) -> None:
     if token is None and not insecure and loopback_names(host) is None:
         raise ConfigError(
             f"at {host!r} other machines could use the model without a token: set the environment variable "
-            f"PCMCNET_TOKEN, or add --insecure to allow it."
+            f"PCMCNET_TOKEN, or add --insecure to allow this."
         )
 
 
@@ -197,7 +197,7 @@ def run(app: Any, listening: socket.socket, *, on_start: Callable[[], None] | No
 
 @contextmanager
 def stop_on_signal() -> Iterator[None]:
-    """End the block, and only the block, at SIGTERM or Ctrl+C."""
+    """End the block, and only the block, on SIGTERM or Ctrl+C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with suppress(KeyboardInterrupt):
@@ -229,5 +229,5 @@ def _tuned_process() -> Iterator[None]:
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    """Return False for uvicorn's message that requests are cancelled on shutdown: clients get a response."""
+    """Return False for uvicorn's message that requests are cancelled on shutdown, because clients get a response."""
     return not str(record.msg).startswith("Cancel %s running task(s)")

@@ -1,4 +1,4 @@
-"""The queries of the service: from a parsed request to the response as plain values."""
+"""The queries of the service, which turn a parsed request into a response of plain values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _FACTS = ("min", "max", "quartiles", "categories", "distinct", "size")
 
 
 def describe_service(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[str, Any]:
-    """Return the description of the served models and the limits of a request, as plain values."""
+    """Return the description of the served models and the limits on requests, as plain values."""
     main, baseline = models["main"], models.get("baseline")
     return {
         "version": package_version("pcmcnet"),
@@ -97,7 +97,7 @@ def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
 
 
 def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> list[str] | None:
-    """Return the categories of the training table; those missing in the saved facts are taken from the encoder."""
+    """Return the categories of the training table; if the saved facts lack some, they are taken from the encoder."""
     listed: list[str] | None = facts["categories"]
     if listed is not None and facts["distinct"] is not None and len(listed) < facts["distinct"]:
         encoder: Any = getattr(model, "encoder_", None)
@@ -154,7 +154,7 @@ class MapGrid:
 
     @classmethod
     def read(cls, request: Mapping[str, Any], data: ChoiceData, model: ChoiceModel, settings: ServeSettings) -> MapGrid:
-        """Check a request for a map of the one set in ``data``; ranges default to those of the training table."""
+        """Check a request for a map of the single set in ``data``; ranges default to the training table's ranges."""
         x, y = (require_numeric_column(request[axis], data, axis) for axis in ("x", "y"))
         if x == y:
             raise unprocessable(f"y: expected a column other than x, got {x!r} twice.")
@@ -234,14 +234,14 @@ def require_available_place(value: Any, data: ChoiceData, at: str) -> int:
 
 
 def as_integer(value: Any) -> int | None:
-    """Return an integer, which JSON may also write as 2.0, or None if the value is not one."""
+    """Return an integer, which JSON may also write as 2.0, or None if the value is not an integer."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _range(requested: Any, column: str, axis: str, data: ChoiceData, model: ChoiceModel) -> tuple[float, float]:
-    """Return the requested range, else that of the training table, else one around the values of the set."""
+    """Return the requested range, else the training table's range, else a range around the values of the set."""
     if requested is not None:
         return _requested_range(requested, f"{axis}_range")
     facts = column_facts(model, column)
@@ -301,7 +301,7 @@ class OfferQuery:
 
     @classmethod
     def read(cls, request: Mapping[str, Any], data: ChoiceData, now: Ints) -> OfferQuery:
-        """Check a request for an offer of the one set in ``data``; ``now`` are the indices shown today."""
+        """Check a request for an offer from the single set in ``data``; ``now`` are the indices shown currently."""
         # 1. Check the size of the set and the goal.
         n = len(data.rows)
         if n > MAX_OFFER_ALTERNATIVES:
@@ -310,7 +310,7 @@ class OfferQuery:
             )
         if ("revenue" in request) == ("target" in request):
             raise unprocessable(
-                "the request: expected either 'revenue', a column, or 'target', the index of an alternative."
+                "the request: expected either 'revenue' (a column) or 'target' (the index of an alternative)."
             )
         # 2. Read the alternatives that must be shown, and the revenues.
         keep = request.get("keep", [])
@@ -332,7 +332,7 @@ class OfferQuery:
         # 3. Read the limits of the size, and write all constraints as rows.
         least, most = (_size(request, key, default, n) for key, default in (("least", 1), ("most", n)))
         if least > most or always.sum() > most:
-            raise unprocessable(f"most: expected at least 'least' and the number of 'keep', got {most}.")
+            raise unprocessable(f"most: expected at least the value of 'least' and the length of 'keep', got {most}.")
         shown_now = np.zeros(n, np.bool_)
         shown_now[now] = True
         every = np.ones((1, n))
@@ -342,7 +342,7 @@ class OfferQuery:
         )
 
     def evaluate(self, model: ChoiceModel) -> tuple[OfferValue, SearchResult | None]:
-        """Return how revenue depends on the offer and, if the model must be called for every offer, the best one."""
+        """Return revenue as a function of the offer and, if every offer needs a call of the model, the best offer."""
         value = structure_of(model, self.data, self.revenue)
         if not isinstance(value, BlackBoxModel):
             return value, None
@@ -360,7 +360,7 @@ class OfferQuery:
         return improve_and_bound(value, self.rows, offers[values.argmax()], deadline=time.monotonic() + _PROOF_SECONDS)
 
     def response(self, value: OfferValue, best: SearchResult) -> dict[str, Any]:
-        """Return the best offer, with the indices of the request."""
+        """Return the best offer, with indices as in the request."""
         p = value.probabilities(np.stack([best.offer, self.now]), np.zeros(2, np.int64))
         if not np.isfinite(p).all():
             raise unprocessable(OUT_OF_RANGE)
@@ -486,7 +486,7 @@ class Service:
         return name
 
     async def _read(self, name: str, sets: Any) -> ChoiceData:
-        """Read choice sets; in a thread if there are many of them, or rich values such as images."""
+        """Read choice sets, in a thread if there are many of them or they contain rich values such as images."""
         read = self.readers[name].read
         slow = isinstance(sets, list) and (len(sets) > _MAX_SETS_IN_LOOP or bool(self.models[name].schema.kinds))
         return await self._in_thread(read, sets) if slow else read(sets)

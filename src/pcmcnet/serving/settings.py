@@ -21,40 +21,42 @@ class ServeSettings:
         Bearer token that requests must send; default None: no authentication.
     hosts
         Allowed values of the Host header; default None: any. Without a token, only names of this machine are safe: a
-        web page of another site could otherwise reach the service by DNS rebinding.
+        web page on another site could otherwise reach the service by DNS rebinding.
     max_sets, max_alternatives
-        Most choice sets in a request (default 1,000) and most alternatives in a set (default 500).
+        Maximum number of choice sets in a request (default 1,000) and of alternatives in a set (default 500).
     max_pairs
-        Most ordered pairs of alternatives in a request, summed over its sets (default 2,000,000): the running time of
-        a chain model is proportional to them.
+        Maximum number of ordered pairs of alternatives in a request, summed over its sets (default 2,000,000). The
+        running time of a chain model is proportional to this number.
     max_body
-        Largest body of a request, in bytes; default 4,000,000.
+        Maximum size of a request body, in bytes; default 4,000,000.
     max_bodies
-        Total bytes of all bodies above 64 KiB in memory, from arrival to response (default 64,000,000). Further
-        requests get status 503, but one body of ``max_body`` is always accepted. Parsed bodies take up to ten times as
-        much memory.
+        Maximum total size of all bodies above 64 KiB in memory, from arrival to response, in bytes (default
+        64,000,000). Further requests get status 503, but one body of ``max_body`` is always accepted. Parsed bodies
+        take up to ten times as much memory.
     max_values, max_depth
-        Most JSON values in a request, counting lists and objects (default 400,000), and deepest nesting (default 100).
-        Both are counted before any object is created. A request needs six levels; 400,000 values of the worst kind
-        take 50 MB and half a second.
+        Maximum number of JSON values in a request, counting lists and objects (default 400,000), and maximum nesting
+        depth (default 100). Both are counted before any object is created. A request needs six levels; 400,000 values
+        of the worst kind take 50 MB and half a second.
     max_pixels
-        Most pixels in the images of a request, counted before decoding; default 25,000,000.
+        Maximum number of pixels in the images of a request, counted before decoding; default 25,000,000.
     max_points
-        Most points of a map along each axis; default 50.
+        Maximum number of map points along each axis; default 50.
     queue
-        Most requests in progress, from the end of their bodies (default 256); further requests get status 503.
+        Maximum number of requests in progress, counted from the end of their bodies (default 256); further requests get
+        status 503.
     batch_sets, batch_pairs
-        Largest batch: choice sets (default 1,000) and pairs (default 100,000). A larger request is predicted in chunks,
-        which alternate with the batches of other requests. 100,000 pairs take 50 ms for a network of 64x64 units.
+        Maximum number of choice sets (default 1,000) and of pairs (default 100,000) in a batch. A larger request is
+        predicted in chunks, which alternate with the batches of other requests. 100,000 pairs take 50 ms for a network
+        of 64x64 units.
     gather
-        Seconds that the first request of a batch waits for others that are still being read; default 0.003.
+        Time that the first request of a batch waits for requests that are still being read, in seconds; default 0.003.
     head_timeout, body_timeout
         Timeouts for the headers (default 10) and the body (default 30) of a request, in seconds. A client that reads
         less than 64 KiB of a long response within ``head_timeout`` is disconnected.
     deadline
         Timeout from the end of the body to the response, in seconds (default 30); then the request gets status 504.
     drain
-        Seconds that requests in progress have to finish when the server stops; default 20.
+        Time for requests in progress to finish when the server stops, in seconds; default 20.
     title
         Name of the model on the page; default: its class.
 
@@ -94,15 +96,17 @@ class ServeSettings:
         for name in ("gather", "head_timeout", "body_timeout", "deadline", "drain"):
             require_number(name, getattr(self, name), low=0)
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
-            raise ConfigError("token must be one line of printable ASCII characters, and not empty.")
+            raise ConfigError("token must be one non-empty line of printable ASCII characters.")
         if self.token is not None and self.token != self.token.strip():
             raise ConfigError("token must not begin or end with a space.")
 
 
 def resolve_token(token: str | None) -> str | None:
-    """Return the token, by default that of the environment variable; raise ConfigError if that is empty."""
+    """Return the token, by default from the environment variable; raise ConfigError if the variable is empty."""
     if token is None:
         token = os.environ.get(TOKEN_VARIABLE)
         if token is not None and not token.strip():
-            raise ConfigError(f"the environment variable {TOKEN_VARIABLE} is empty: set a token, or unset it.")
+            raise ConfigError(
+                f"the environment variable {TOKEN_VARIABLE} is empty: set a token, or unset the variable."
+            )
     return token

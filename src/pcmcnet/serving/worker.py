@@ -1,10 +1,10 @@
 """One worker thread that runs the models for all requests.
 
-Requests that arrive while the thread is busy are predicted together in one batch. When it is free, it waits a few
-milliseconds for requests that are still being read. A query that is too large for one batch is split into chunks, which
-alternate with the batches of small queries: small queries do not wait for all of it, and a cancelled query stops
-between two chunks. The number of requests in progress is limited; further requests are rejected immediately. A query
-that fails does not affect the others in its batch.
+Requests that arrive while the thread is busy are predicted together in one batch. When the thread is free, it waits a
+few milliseconds for requests that are still being read. A query that is too large for one batch is split into chunks,
+which alternate with the batches of small queries: small queries do not wait until the large one is complete, and a
+cancelled query stops between two chunks. The number of requests in progress is limited; further requests are rejected
+immediately. A query that fails does not affect the others in its batch.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Job:
         return int((self.data.sizes**2).sum())
 
     def can_batch_with(self, other: Job) -> bool:
-        """Return True if one call of the model can compute both."""
+        """Return True if one call of the model can compute both queries."""
         return self.query == other.query == "log_proba" and self.model == other.model
 
     def position_of(self, label: str) -> str:
@@ -178,7 +178,7 @@ OUT_OF_RANGE = "the model has no finite prediction for these values: they are to
 
 @runtime_checkable
 class HasRates(Protocol):
-    """A model of a Markov chain that can return its rates."""
+    """A Markov chain model that can return its rates."""
 
     def rates(self, data: Any) -> list[Floats]:
         """Return the (n, n) rates of each choice set."""
@@ -338,7 +338,7 @@ class Worker:
             return [outcome for job in batch for outcome in self._outcomes([job])]
 
     def _client_error(self, job: Job, error: Exception) -> Exception:
-        """Return the error of a model in the terms of the request."""
+        """Return a model's error in terms of the request."""
         if isinstance(error.__cause__, IndexError):
             for kind in self.models[job.model].schema.contents.values():
                 if (message := KINDS[kind].unknown) is not None:
