@@ -129,7 +129,7 @@ def test_a_ranking_has_only_accuracies(explained: dict[str, Explanation]) -> Non
     section = by_name(explained["ranking"])["fit"]
     table = next(block for block in section.blocks if isinstance(block, Table))
     assert table.cells[1][1] == "-"
-    assert "has no NLL" in text_of(section)
+    assert "no NLL" in text_of(section)
 
 
 def test_caveats_are_at_the_top(explained: dict[str, Explanation]) -> None:

@@ -59,7 +59,7 @@ Verdict = Literal["holds", "violated", "not checked"]
 
 @dataclass(frozen=True, kw_only=True)
 class AxiomFinding:
-    """Result of the check of one axiom.
+    """Result of checking one axiom.
 
     Attributes
     ----------

@@ -184,7 +184,7 @@ def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
 
 
 def _context(part: ContextSummary) -> Iterator[Finding]:
-    """Yield whether the other alternatives on offer change preferences."""
+    """Yield a finding on whether the other alternatives on offer change preferences."""
     search = part.search
     if part.has_no_effects:
         text = "The preference between two alternatives does not depend on the others, as in every logit (IIA)."
@@ -203,7 +203,7 @@ def _context(part: ContextSummary) -> Iterator[Finding]:
 
 
 def _fit(part: FitQuality) -> Iterator[Finding]:
-    """Yield how often the most probable alternative is chosen."""
+    """Yield a finding on how often the most probable alternative is chosen."""
     right = part.report.top.get(1)
     if right is None:
         return
@@ -218,7 +218,7 @@ def _fit(part: FitQuality) -> Iterator[Finding]:
 
 
 def _calibration(part: Calibration) -> Iterator[Finding]:
-    """Yield whether the probabilities of the favourites are calibrated on average."""
+    """Yield a finding on whether the probabilities of the favourites are calibrated on average."""
     predicted, observed = (float(part.first.share @ v) for v in (part.first.predicted, part.first.observed))
     if abs(predicted - observed) <= _CALIBRATED_WITHIN:
         verdict = "The probabilities are well calibrated on average"

@@ -1,4 +1,4 @@
-"""Plots of a comparison of models, as a picture and as an HTML page, and of the metrics of one model.
+"""Plots of a model comparison, as a figure and as an HTML page, and of the metrics of a single model.
 
 There is one panel per metric and one row per model, in the order of the table; each value is a dot with an interval.
 The value of the uniform model is a reference line in every panel. Models without a value, such as failed ones, are left

@@ -97,9 +97,9 @@ def elasticities_section(part: NumericEffects, names: ColumnNames = DEFAULT_NAME
         for table in part.tables
     ]
     text = (
-        f"Relative change of the probability of an alternative if a feature of it, or of one rival, rises by one per "
-        f"cent (elasticity) or by one unit (semi-elasticity: 0.05 means 5%). Averages over {part.sets:,} choice sets, "
-        f"weighted by predicted probability."
+        f"Relative change of the probability of an alternative if a feature of this alternative, or of one rival, "
+        f"rises by one per cent (elasticity) or by one unit (semi-elasticity: 0.05 means 5%). Averages over "
+        f"{part.sets:,} choice sets, weighted by predicted probability."
     )
     blocks: list[Block] = [Text(text), Table(cells=[header, *rows])]
     if part.others:
@@ -194,7 +194,8 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
     if part.orders is not None:
         text = (
             f"In {part.orders.sets:,} choice sets, log-ratios are decomposed by the number of alternatives that "
-            f"interact. Order 1 is the preference between two alternatives alone, order 2 the effect of each single "
+            f"interact. Order 1 is the preference between two alternatives on their own, order 2 the effect of "
+            f"each single "
             f"third alternative, and so on."
         )
         blocks += [Heading("Orders of interaction"), Text(text), Table(cells=part.orders.cells)]
@@ -369,8 +370,8 @@ def axioms_section(part: Audit) -> Section:
     relative = part["copies"].more["of_a_logit"]
     facts = (
         f"{part.sets:,} choice sets sampled, {part.questions:,} predicted; violations up to {part.tolerance:g} are "
-        f"rounding errors. A second copy of an alternative takes {relative:.2f} times as much share from the others as "
-        f"in a logit."
+        f"regarded as rounding errors. A second copy of an alternative takes {relative:.2f} times as much share "
+        f"from the others as in a logit."
     )
     blocks += [note(text) for text in (facts, *part.notes)]
     return Section(name="axioms", title="Axioms of choice", blocks=tuple(blocks))

@@ -175,7 +175,7 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         )
 
     about_sets = "Probabilities of the alternatives of choice sets"
-    about_map = "Share of one alternative against another as an alternative moves"
+    about_map = "Share of one alternative against another as the features of an alternative vary"
     add("/v1/probabilities", service.probabilities, schemas.probabilities(), openapi.Probabilities, about_sets)
     add("/v1/rates", service.rates, schemas.rates(), openapi.Rates, "Rates between the alternatives of a choice set")
     add("/v1/map", service.map, schemas.map(), openapi.Map, about_map)

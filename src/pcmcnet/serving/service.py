@@ -448,7 +448,7 @@ class Service:
         return {"rates": rates.tolist(), "probabilities": data.to_rows(np.exp(log_p), fill=0.0).tolist()}
 
     async def map(self, body: Any, admission: Admission) -> dict[str, Any]:
-        """Return the share of one alternative against another, as one alternative moves over two columns."""
+        """Return the share of one alternative against another as two columns of an alternative vary."""
         optional = ["points", "x_range", "y_range", "model"]
         required = ["set", "x", "y", "place", "between"]
         request = require_keys(body, required=required, optional=optional, at="the request")

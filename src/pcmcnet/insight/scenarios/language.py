@@ -195,7 +195,7 @@ class Token(NamedTuple):
 
 
 class Parser:
-    """Recursive-descent parser of one change."""
+    """Recursive-descent parser for one change."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.at, self._depth = text, _tokens(text), 0, 0
