@@ -130,10 +130,8 @@ def test_column_names_may_use_any_script() -> None:
 
 def test_the_repr_describes_the_contents(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
-    expected = (
-        "ChoiceData(2 choice sets of 2 to 3 alternatives, 5 in all; 3 features, 2 individual columns; choices known)"
-    )
-    assert repr(data) == expected
+    facts = "2 choice sets of 2 to 3 alternatives, 5 in all; 3 features, 2 individual-level columns; choices known"
+    assert repr(data) == f"ChoiceData({facts})"
     assert "0 choice sets of 0 alternatives" in repr(data.subset([]))
     assert "choices unknown" in repr(ChoiceData.from_long(trips, **{**roles, "chosen": None}))
 

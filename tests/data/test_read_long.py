@@ -122,8 +122,8 @@ def test_ids_may_have_any_type(ids: Any, expected: list[Any]) -> None:
             "floating-point ids of 2.*53 or more, where neighbouring integers coincide: store them as text",
         ),
         ([1.0, 2.0, np.inf], "floating-point ids of 2.*53 or more"),
-        ([dt.time(1), -1, -1], "'trip': ids of choice sets of type time64.* are not supported"),
-        ([[1], [1], [2]], "'trip': ids of choice sets of type list.* are not supported"),
+        ([dt.time(1), -1, -1], "'trip': choice-set ids of type time64.* are not supported"),
+        ([[1], [1], [2]], "'trip': choice-set ids of type list.* are not supported"),
     ],
 )
 def test_an_invalid_id_is_refused(ids: list[Any], message: str) -> None:

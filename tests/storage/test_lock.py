@@ -39,7 +39,7 @@ def other(tmp_path: Path) -> mp.context.ForkProcess:
 
 
 def test_a_second_writer_learns_the_process_of_the_first(other: mp.context.ForkProcess, tmp_path: Path) -> None:
-    message = rf"{re.escape(str(tmp_path / 'run'))} is being written by process {other.pid} on .+ \(.+\): wait until it"
+    message = rf"{re.escape(str(tmp_path / 'run'))} is being written by process {other.pid} on .+ \(.+\): wait until"
     with pytest.raises(ArtifactError, match=message), sole_writer(tmp_path / "run"):
         raise AssertionError("two writers")
     with sole_writer(tmp_path / "another"):

@@ -448,7 +448,7 @@ class ChoiceData:
         choices = "choices known" if self.chosen is not None else "choices unknown"
         return (
             f"ChoiceData({len(self):,} choice sets of {span} alternatives, {len(self.rows):,} in all; "
-            f"{len(self.features)} features, {len(self.individual)} individual columns; {choices})"
+            f"{len(self.features)} features, {len(self.individual)} individual-level columns; {choices})"
         )
 
     def _repr_html_(self) -> str:

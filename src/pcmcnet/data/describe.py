@@ -45,8 +45,9 @@ def describe(data: ChoiceData) -> dict[str, Any]:
         ``columns``
             A dict for each column. Numeric columns: ``min``, ``max`` and ``quartiles``, each None if all values are
             missing. Categories: ``categories`` (the most frequent, sorted), ``most`` (the most frequent one) and
-            ``distinct`` (the number of categories). Content columns: ``kind``, ``distinct``, and facts about the kind:
-            ``size`` of vectors, ``min`` and ``max`` of datetimes and ids, ``categories`` and ``words`` of lists.
+            ``distinct`` (the number of categories). Content columns: ``kind``, ``distinct``, and further entries that
+            depend on the kind: ``size`` of vectors, ``min`` and ``max`` of datetimes and ids, ``categories`` and
+            ``words`` of lists.
         ``example``
             A set of median size: ``individual``, ``alternatives`` and the position ``chosen``. None without sets.
         ``more_examples``

@@ -150,7 +150,7 @@ def read_long(
 
 
 def require_not_empty(n: int, schema: Schema) -> None:
-    """Raise SchemaError for an empty table, unless its choices are unknown: an empty table has empty predictions."""
+    """Raise SchemaError if the table is empty, unless it is read for prediction: then the predictions are empty too."""
     if n == 0 and schema.choices is not None:
         raise SchemaError("the table is empty: expected at least one row.")
 
@@ -162,7 +162,7 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
         ids = array_to_numpy(values)
     except UNREADABLE as error:
         raise SchemaError(
-            f"column {name!r}: ids of choice sets of type {column.type} are not supported. Convert it to text or "
+            f"column {name!r}: choice-set ids of type {column.type} are not supported. Convert the column to text or "
             f"integers."
         ) from error
     is_nan = ids != ids  # Arrow counts NaN as an id

@@ -177,7 +177,7 @@ def nll_cell(table: TableResult, label: str) -> str:
 
 
 def plain_row(table: TableResult, label: str) -> dict[str, Any]:
-    """Return the row of a table and a model as JSON values."""
+    """Return the row for one table and one model as JSON values."""
     row, numbers = table.row(label), dict[str, Any]()
     for name in ("nll", DIFFERENCE):
         value = None if row is None else row.difference if name == DIFFERENCE else row.values[name]

@@ -203,7 +203,7 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
 
 
 def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = DEFAULT_NAMES) -> Section:
-    """Return the section with single choice sets."""
+    """Return the section on example choice sets."""
     blocks: list[Block] = []
     for k, example in enumerate(part):
         blocks += _example(example, names, folded="closed" if k else "open")

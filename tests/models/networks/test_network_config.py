@@ -227,5 +227,5 @@ def test_columns_that_cannot_be_monotone_are_refused(data: ChoiceData, column: s
 
 def test_a_monotone_spline_column_is_refused() -> None:
     data = read(trips(40), **ROLES, kinds={"price": "spline"})
-    with pytest.raises(ConfigError, match="'price', a column of kind spline"):
+    with pytest.raises(ConfigError, match="'price', but a column of kind spline"):
         PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)

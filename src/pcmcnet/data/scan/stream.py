@@ -1,6 +1,6 @@
 """Scanned choice sets -> encoded buffers of several shards, read one after another.
 
-In every epoch, the shards are shuffled and read in groups that fit into memory, the buffers. The hash of the set id
+In every epoch, the shards are shuffled and read in groups, called buffers, that fit into memory. The hash of the set id
 determines the shard of a set, so a buffer is a random part of the table, and batches are drawn from the whole buffer.
 The sets of a buffer are in the order of the table. If one buffer holds the whole table, the batches are therefore the
 same as for a table in memory. A thread reads the next buffer while the current one is in use.

@@ -39,11 +39,11 @@ from pcmcnet.insight.scenarios.language import (
 _ROLES = {  # roles of columns that a change cannot set, and what to do instead
     "chosen": "the choices: a scenario predicts them",
     "rank": "the ranking: a scenario predicts the first choices",
-    "outside_feature": "the indicator of the outside option: a scenario keeps it",
-    "choice_set": "the ids of the choice sets: a scenario keeps them",
+    "outside_feature": "the indicator of the outside option, which a scenario cannot change",
+    "choice_set": "the ids of the choice sets, which a scenario cannot change",
     "available": "the availability: use remove where ..., or add ... like ...",
     "weight": "the weights of the choice sets: change them in the table",
-    "person": "the ids of the persons: a scenario keeps them",
+    "person": "the ids of the persons, which a scenario cannot change",
     "alternative": "the labels: use remove LABEL, or add LABEL like LABEL",
 }
 

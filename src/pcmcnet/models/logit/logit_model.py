@@ -485,7 +485,7 @@ def require_estimated(model: LogitModel, purpose: str) -> None:
 
 
 def read_design(files: Mapping[str, bytes]) -> Design:
-    """Read a design, and check that it produces its own columns."""
+    """Read a saved design, and check that it reproduces the columns stored with it."""
     design = Design.from_dict(json.loads(files["design.json"]))
     design.require_fit(read_schema(files))
     return design

@@ -265,7 +265,7 @@ def _hessian(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor) -
 
 
 def _curvature(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor, chunk: slice) -> Tensor:  # -> (P, P)
-    """Return the weighted sum over persons and a chunk of draws of w_r (H_r + s_r s_r')."""
+    """Return the weighted sum of w_r (H_r + s_r s_r') over persons and a chunk of draws."""
     # 1. H_r + s_r s_r' in the coefficients of the columns, or in WTP space, times the weights of persons and draws.
     w = at.w[:, chunk] * weights[:, None]
     score, second = _in_coefficients(at, chunk)
