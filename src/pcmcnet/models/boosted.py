@@ -121,7 +121,7 @@ class BoostedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BoostedRecord(FitRecord):
-    """Record of a fit: the number of trees, whether given or learnt."""
+    """Record of a fit: the number of trees, which was either given as an option or learnt."""
 
     trees: int
 
@@ -222,11 +222,11 @@ class Boosted(TreeModel):
 
     @property
     def num_parameters(self) -> int:
-        """Total number of nodes of all trees, because each split has a threshold and each leaf a value."""
+        """Number of nodes in all trees; each node has one parameter: a threshold in a split, a value in a leaf."""
         return len(self.trees_.feature)
 
     def summary(self) -> Summary:
-        """Return a table of the inputs, sorted by the total gain of the splits on each."""
+        """Return a table of the inputs, sorted by the total gain of the splits that use each input."""
         gain = self.trees_.importance / max(self.trees_.importance.sum(), np.finfo(np.float64).tiny)
         size = f"{self.num_parameters:,} (nodes of all trees)"
         return self._summary(gain.tolist(), {"trees": f"{len(self.trees_.roots):,}", "parameters": size})

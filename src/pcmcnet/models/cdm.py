@@ -1,6 +1,6 @@
 """CDM: the context-dependent random utility model over items (Seshadri, Peysakhovich & Ugander, 2019).
 
-Each of the other items in a set adds its own effect to an item's utility:
+Each other item of the set adds an effect to the utility of an item:
 
     P(i | S) = exp v_i(S) / sum_{j in S} exp v_j(S)          v_i(S) = s_i + sum_{j in S, j != i} c_ij
 
@@ -291,7 +291,7 @@ def cdm_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:
 
 
 def fit_without_context(sets: DistinctSets, n: int, strength_ridge: float = 0.0) -> ItemEffects:
-    """Fit the logit without context effects, the limit of an infinite ridge."""
+    """Fit the logit without context effects, as with an infinite ridge."""
     logit = fit_log_strengths(sets, n, ridge=centring_ridge(sets, strength_ridge))
     return ItemEffects(logit.strengths, np.zeros((n, n)), logit.iterations, logit.converged)
 

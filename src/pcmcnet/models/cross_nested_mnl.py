@@ -162,7 +162,7 @@ def _allocation(pairs: Sequence[_Pair], shares: Sequence[str]) -> Allocation:
 
 
 def _checked(nests: Any) -> dict[str, Any]:
-    """Return the nests with all names as text; raise ConfigError if the nests are not valid."""
+    """Return the nests with all names converted to text; raise ConfigError if the nests are not valid."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must map the name of each nest to its labels, got {nests!r}.")
     checked: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def _checked_share(nest: Any, label: Any, share: Any) -> float:
 
 
 def _require_complete(label: str, shares: Sequence[float | None]) -> None:
-    """Raise ConfigError unless each alternative has either no given shares, or all shares with a sum of 1."""
+    """Raise ConfigError unless, for each alternative, either no share is given or all are given and sum to 1."""
     values = [share for share in shares if share is not None]
     if values and len(values) < len(shares):
         raise ConfigError(

@@ -1,7 +1,7 @@
 """DeepHalo (Zhang, Wang, Gao & Li, 2025): context effects up to a given order.
 
     z_i    = f([S_i, I])                                            features of i
-    h^l    = W^l (sum over k in S of z_k^(l-1)) / n                 a summary of the set, H numbers
+    h^l    = W^l (sum over k in S of z_k^(l-1)) / n                 a summary of the set (H values)
     z_i^l  = z_i^(l-1) + mean over heads of h^l_m g^l_m(z_i)        l = 1, ..., order - 1
     u_i    = linear utility of i + b . z_i^(order - 1)
     p      = softmax(u)

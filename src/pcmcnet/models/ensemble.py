@@ -54,7 +54,7 @@ class Spread(NamedTuple):
 
 
 def log_mean_exp(logs: Floats) -> Floats:  # (n, N) -> (N,)
-    """Return the log of the mean of exponentials; exact if all values are equal, -inf if all are -inf."""
+    """Return the log of the mean of exp(values); it is exact if all values are equal, and -inf if all are -inf."""
     top = logs.max(axis=0)
     shift = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
@@ -70,7 +70,7 @@ def log_odds(log_p: Floats) -> Floats:
 
 
 def prediction_interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
-    """Return the interval that contains a further value with probability ``level``; a point if all values are equal."""
+    """Return the interval that contains a further value with probability ``level``; equal values give one point."""
     from scipy.special import stdtrit
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
@@ -93,7 +93,7 @@ class EnsembleConfig:
         Registry name of the members' model. ``Ensemble`` also accepts a model object instead of a name and options.
     options
         Options of each member. For a network, ``members="auto"`` means one network per member, because the ensemble
-        averages its members itself.
+        already averages its members.
     n
         Number of members, at least 2.
     resample
@@ -354,7 +354,7 @@ def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
 
 
 def _member_arguments(run: FitRun, number: int, seed: int) -> dict[str, Any]:
-    """Return the arguments for the fit of a member: its seed, its run folder and its number in the history."""
+    """Return the arguments for the fit of a member: its seed, its run folder and a callback that adds its number."""
     folder, report = run.run_folder, run.on_epoch
     return {
         **run.inner_arguments,

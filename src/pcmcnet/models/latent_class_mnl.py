@@ -63,8 +63,8 @@ class LatentClassMNLConfig(LogitConfig):
     max_classes
         Largest number of classes that ``classes="auto"`` considers. Default 4.
     by
-        Unit that belongs to a class: the "person", in all choice sets, or each choice "set". Default "person"; if the
-        table has no persons, each choice set.
+        Unit that belongs to a class: the "person", with one class in all choice sets, or each choice "set". Default
+        "person"; if the table has no persons, each choice set.
     membership
         Covariates of the class shares: a sum of individual-level columns, as in "income + age"; "." for all
         individual-level columns that do not vary within a person; or "1" for none. Default ".".

@@ -3,9 +3,9 @@
     u_i = (c + V I + A m) . x_i        m = mean over j in S of x_j
     p   = softmax(u)
 
-x_i are the features of i: standardised numbers, and a 0/1 indicator for each category. If the mean of feature q in the
-set rises by 1, the coefficient of feature p rises by A_pq. A = 0 is a multinomial logit. u is linear in the weights
-(c, V, A), so the log-likelihood is concave, unless a column is embedded or has a trained encoder.
+x_i are the features of i: standardised numeric features, and a 0/1 indicator for each category. If the mean of feature
+q in the set rises by 1, the coefficient of feature p rises by A_pq. A = 0 is a multinomial logit. u is linear in the
+weights (c, V, A), so the log-likelihood is concave, unless a column is embedded or has a trained encoder.
 Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J). The decomposed form, DLCL, is below.
 """
 
@@ -53,7 +53,7 @@ class Indicators(nn.Module):
 
 
 def plain_columns(side: SideEncoder, encoders: Encoders | None = None) -> Representation:
-    """Return the representation of the alternatives' or individual's columns, with indicators, not embeddings."""
+    """Return the representation of the alternatives' or individual's columns; categories become indicators."""
     representation = build_representation(side, custom=encoders)
     for k, (categories, width) in enumerate(side.embeddings):
         if categories <= MAX_INDICATORS:
@@ -145,7 +145,8 @@ class LCL(SetModel):
     def context_effects(self) -> list[ContextEffect]:
         """Return the entries of A with their names, the largest in absolute value first.
 
-        The units are the units of the network's inputs: standard deviations for numbers, and 0 or 1 for categories.
+        The units are the units of the network's inputs: standard deviations for numeric features, and 0 or 1 for
+        categories.
         """
         assert isinstance(self.network_, LCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)

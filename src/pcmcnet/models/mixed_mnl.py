@@ -645,7 +645,7 @@ class MixedMNL(MixedPredictions):
 
 
 def _simulation_record(maximum: SimulatedMaximum, estimates: Estimates) -> SimulationRecord:
-    """Return the simulation error: the log-likelihood and the largest shift with a second set of draws."""
+    """Return the log-likelihood with a second set of draws, and the largest shift of an estimate."""
     errors = np.sqrt(np.maximum(np.diag(estimates.covariance("classical")), 1e-300))
     shift = float(np.max(np.abs(maximum.shift) / errors, initial=0.0, where=errors > 1e-150))
     return SimulationRecord(log_likelihood=maximum.other_log_likelihood, largest_shift=shift)

@@ -324,7 +324,7 @@ class RandomForest(TreeModel):
 
     @property
     def num_parameters(self) -> int:
-        """Total number of nodes of all trees, because each split has a threshold and each leaf a share."""
+        """Number of nodes in all trees; each node has one parameter: a threshold in a split, a share in a leaf."""
         return sum(int(tree.tree_.node_count) for tree in self.forest_.estimators_)
 
     def summary(self) -> Summary:

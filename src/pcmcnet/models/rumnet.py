@@ -117,7 +117,7 @@ class RandomUtilities(SetNetwork):
 
 
 class RUMnet(SetModel):
-    """RUMnet: a random utility model; a mixture of logits whose utilities and unobserved features are networks.
+    """RUMnet: a random utility model that mixes logits, with networks for utilities and unobserved features.
 
     Examples
     --------

@@ -7,12 +7,12 @@ P(i | {i, j}) = Phi((mu_i - mu_j) / sqrt 2); for any set, with x the utility of 
     P(i | S) = integral of phi(x - mu_i) prod_{j in S, j != i} Phi(x - mu_j) dx.
 
 The integrand is analytic and decays as a Gaussian, so the trapezoidal rule converges faster than any power of its
-step. One grid serves all items of a set, because the product without i is the full product divided by Phi(x - mu_i): n
-terms per node instead of n^2. The sums are computed in logs, so that small probabilities keep their relative accuracy.
-Each integrand is log-concave with a curvature of at least 1, and its mode is between (min mu + max mu) / 2 and
-max mu + sqrt(2 log n): the part that is more than TAIL_DEVIATIONS away from this interval is below 1e-16 of the total.
-A product of n factors varies on a scale of 1 / sqrt n, which determines the step. Shapes: mu (B, J), mask (B, J) ->
-log-probabilities (B, J).
+step. One grid serves all items of a set: the product without i is the full product divided by Phi(x - mu_i), so
+each node needs n terms instead of n^2. The sums are computed in logs, so that small probabilities keep their relative
+accuracy. Each integrand is log-concave with a curvature of at least 1, and its mode is between (min mu + max mu) / 2
+and max mu + sqrt(2 log n), so the part that is more than TAIL_DEVIATIONS away from this interval is below 1e-16 of the
+total. A product of n factors varies on a scale of 1 / sqrt n, which determines the step. Shapes: mu (B, J), mask (B, J)
+-> log-probabilities (B, J).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The inputs (N, K) of tree models: numeric columns, categories and relative features; and the common base class.
+"""Inputs (N, K) of tree models (numeric columns, categories and relative features), and their base class.
 
 The individual's columns come first, then the alternative's columns, then relative features. A category is its index in
 the alphabetical list of training categories; 0 means a category that did not occur in training.

@@ -200,7 +200,7 @@ def require_shares(shares: Any) -> dict[str, float]:
 
 
 def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints, Floats]:
-    """Return the label number of each alternative (N,), in the order of the shares, and the target shares (L,).
+    """Return the index of each alternative's label (N,), in the order of the shares, and the target shares (L,).
 
     Raise InputError if the labels of the table and of the shares differ, or if a share cannot be reached.
     """

@@ -30,7 +30,7 @@ MAX_DEPTH = 4  # levels of models inside models
 
 
 def instance_property(value: Callable[[Any], Any]) -> Any:
-    """Return a property that replaces a class variable of other models and depends on the inner model."""
+    """Return a property that depends on the inner model; in other models, it is a class variable."""
     return property(value)
 
 
@@ -118,7 +118,7 @@ class FittedWrapper(FittedState):
 
 
 class SingleModelWrapper(Wrapper):
-    """Base class of wrappers that fit one inner model and learn something in addition."""
+    """Base class of wrappers that fit one inner model and learn further values, such as a temperature."""
 
     record_class = instance_property(lambda wrapper: wrapper._inner().record_class)
     _state: FittedWrapper

@@ -123,7 +123,7 @@ def collect_chains(sets: ChoiceData, batches: Iterable[tuple[Ints, Tensor]], cha
 
 
 def require_class(model: ChainModel, of_class: int | None) -> int:
-    """Return the position of a class whose number is counted from 1; None means the only class."""
+    """Convert the number of a class, counted from 1, to its index, counted from 0; None means the only class."""
     number = 1 if of_class is None else of_class
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= model.n_chains:
         raise InputError(f"of_class: expected a class from 1 to {model.n_chains}, got {of_class!r}.")

@@ -295,7 +295,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @abstractmethod
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
-        """Build the fitted state from the files of ``_files``, its record and the facts about the training table."""
+        """Build the fitted state from the files that ``_files`` returned, the record and the training table's facts."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -317,7 +317,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def _parallel_chunks(self) -> int:
-        """Number of chunks that are predicted at the same time, each in its own thread."""
+        """Number of chunks that are predicted at the same time, each in a separate thread."""
         return 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
@@ -415,9 +415,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             Whether to continue from the checkpoint in ``run_folder`` (default False).
         on_epoch
             Function that is called with the history entry of each epoch (default None); only models that train in
-            epochs call it. The entries of the second and later averaged networks contain the number of the network as
-            ``network``. An exception raised by the function ends the fit and leaves the model unchanged;
-            :class:`pcmcnet.StopFit` ends the fit and keeps the weights learnt so far.
+            epochs call it. If several networks are averaged, the entries of the second and later ones also have the key
+            ``network``, the number of the network. An exception raised by the function ends the fit and leaves the
+            model unchanged; :class:`pcmcnet.StopFit` ends the fit and keeps the weights learnt so far.
         init
             Fitted network of the same class to start from (default None), for a new table with the same columns or for
             more epochs; its encoder is used as well.

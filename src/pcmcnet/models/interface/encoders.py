@@ -86,7 +86,7 @@ def encoder_class_names(modules: Encoders) -> dict[str, str]:
 
 
 def encoder_digests(modules: Encoders) -> dict[str, str]:
-    """Return the class name of each encoder with a hash of its weights, which identify it."""
+    """Return the class name of each encoder and a hash of its weights; together, they identify the encoder."""
     return {name: f"{kind} {_digest(modules[name])}" for name, kind in encoder_class_names(modules).items()}
 
 

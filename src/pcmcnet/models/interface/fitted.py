@@ -178,7 +178,7 @@ def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
 
 
 def _require(fits: bool, value: Any, where: str) -> Any:
-    """Return the value if it fits its field, else raise TypeError."""
+    """Return the value if its type fits the field; otherwise raise TypeError."""
     if not fits:
         raise TypeError(f"{where}: unexpected type of the value {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Latent class models: each decision maker belongs to one of C unknown classes, each with its own probabilities.
+"""Latent class models: each decision maker belongs to one of C unknown classes, which differ in their probabilities.
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)
 
@@ -110,7 +110,7 @@ class ClassProfile:
 
 
 def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]:  # (N, C)
-    """Return the profile of each class; each person is weighted by the mass (N, C) that the person has in the class."""
+    """Return the profile of each class, with persons weighted by their mass (N, C) in the class."""
     profiles = []
     for weights in mass.T:
         total = float(weights.sum())

@@ -1,4 +1,4 @@
-"""Options of models: documented once, in a dataclass; shown in ``help``, on the command line and on the site.
+"""Options of models: a dataclass describes them once, for ``help``, the command line and the site.
 
 A model's options are the fields of a dataclass, its ``config_class``. The docstring of that class has a ``Parameters``
 section, and inherits the descriptions of the classes that it extends. Fields may share one description
@@ -132,7 +132,7 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
 
 
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
-    """Return a config with these options; raise ConfigError with the nearest name if an option is unknown."""
+    """Return a config with these options; if one is unknown, raise a ConfigError that suggests the nearest name."""
     names = option_names(config_class)
     for name in options:
         if name not in names:

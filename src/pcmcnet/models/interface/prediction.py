@@ -8,9 +8,9 @@
 :mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks are read
 by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have already been checked.
 
-Error messages count the bad rows of the whole table, which a single chunk cannot show. So a chunk that may contain an
-error ends the second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the whole table, or
-scans it, which either raises the error or returns the probabilities.
+Error messages state the number of bad rows in the whole table, which is not known from a single chunk. So a chunk that
+may contain an error ends the second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the
+whole table, or scans it, which either raises the error or returns the probabilities.
 """
 
 from __future__ import annotations

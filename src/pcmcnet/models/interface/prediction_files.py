@@ -125,7 +125,7 @@ def predict_folder(
 
 
 def _sources(table: Path) -> list[dict[str, Any]]:
-    """Return facts about the files of a table that change if the table changes."""
+    """Return facts about a table's files that reveal whether the table has changed."""
     return sources_of(open_stream(table, ()).files, table)
 
 

@@ -182,7 +182,7 @@ def parse_saved_json(content: bytes) -> Any:
 
 
 def short_line(value: Any) -> str:
-    """Return a value as one line of limited length; values from a folder may be of any size."""
+    """Return a value as one line of limited length, since values read from a folder may be of any size."""
     line = " ".join(str(value).split())
     return line if len(line) <= MAX_QUOTED_CHARACTERS else f"{line[:MAX_QUOTED_CHARACTERS]} …"
 
@@ -285,7 +285,7 @@ def require_free_folder(folder: Path) -> None:
 
 
 def _belongs_to_run(path: Path) -> bool:
-    """Return whether a file, or the folder of a member, was written by a run of this library."""
+    """Return whether a file, or the folder of a member, was written by this library."""
     if path.is_dir():
         return path in member_folders(path.parent) and all(map(_belongs_to_run, path.iterdir()))
     name = _final_name(path)

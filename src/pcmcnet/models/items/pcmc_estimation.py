@@ -57,7 +57,7 @@ class ChainOptions:
 
 
 def bradley_terry_chain(sets: DistinctSets, n: int, ridge: float = 0.0) -> Floats:  # -> (n, n)
-    """Return the log-rates of the chain with Bradley-Terry's probabilities on every set, scaled to q_ij + q_ji = 1."""
+    """Return the log-rates of a chain with q_ij + q_ji = 1 and the Bradley-Terry probabilities on every set."""
     s = fit_log_strengths(sets, n, ridge=centring_ridge(sets, ridge)).strengths
     log_rates: Floats = -np.logaddexp(0.0, s[:, None] - s[None, :])
     np.fill_diagonal(log_rates, 0.0)
@@ -241,7 +241,7 @@ class ClassChains(NamedTuple):
 
 
 class Choosers(NamedTuple):
-    """The choices of N persons: U distinct pairs of a person and a chosen entry, each with its number of choices."""
+    """The choices of N persons: how often each of U distinct pairs of a person and a chosen entry occurs."""
 
     weights: Floats  # (N,)
     person: Ints  # (U,)

@@ -247,7 +247,7 @@ class PenaltyRecord:
 
     @property
     def stronger(self) -> list[float]:
-        """The larger penalties that were tried; the final fit passes through them."""
+        """Penalties above the chosen one that were tried; the final fit uses them first, one after another."""
         return [trial.value for trial in self.trials if trial.value > self.penalty]
 
     @property
@@ -363,7 +363,7 @@ def item_folds(data: ChoiceData, universe: Universe | Grid, seed: int) -> list[F
 
 
 def _are_counts(sets: ChoiceData, cases: Ints) -> bool:
-    """Return True if every choice set has its own person and its own case, and the weights are counts."""
+    """Return True if no two choice sets share a person or a case, and the weights are counts."""
     is_unique = len(np.unique(sets.groups())) == len(np.unique(cases)) == len(sets)
     return is_unique and float(sets.weights.sum()) > len(sets)
 
@@ -676,7 +676,7 @@ def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bo
 
 
 def _groups(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
-    """Return the number of each item's connected component (n,)."""
+    """Return the index of the connected component that each item belongs to (n,)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

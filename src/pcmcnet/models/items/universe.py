@@ -129,7 +129,7 @@ def first_item_names(items: Sequence[str], index: Ints) -> str:
 
 @dataclass(frozen=True)
 class DistinctSets:
-    """The distinct sets of items of some choice sets, with their counts.
+    """The distinct sets of items that occur in some choice sets, with the counts of the choices.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ class DistinctSets:
             yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
 
     def to_alternatives(self, log_p: Floats) -> Floats:
-        """Return log-probabilities (N,) of alternatives, given those (M,) of entries; copies share theirs equally."""
+        """Return log-probabilities (N,) of alternatives from those (M,) of entries; copies of an item share equally."""
         shared: Floats = log_p[self.entry] - np.log(self.copies)
         return shared
 
@@ -219,7 +219,7 @@ class PaddedSets(NamedTuple):
 
 
 def padded_batches(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tuple[Ints, NDArray[np.bool_]]]:
-    """Yield flat indices (B, J) and masks (B, J) of batches of sets of similar size.
+    """Yield batches of sets of similar size, as flat indices (B, J) and masks (B, J).
 
     Padding repeats the first index of a set.
     """

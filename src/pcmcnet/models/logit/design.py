@@ -1,4 +1,4 @@
-"""Design matrix of a utility: named columns, defined by a formula and learnt from a training part, for any table.
+"""Design matrix of a utility: a formula and a training part define its columns, which are computed for any table.
 
 Levels, reference levels and means are learnt only from the training part and are saved with the model.
 """
@@ -49,7 +49,7 @@ from pcmcnet.models.logit.formula import (
 class UnseenLabelError(InputError):
     """An alternative has a label that was not in the training part.
 
-    The attributes ``label`` and ``what`` (the rest of the sentence) let a caller describe the row in its own way.
+    The attributes ``label`` and ``what`` (the rest of the sentence) let a caller describe the row differently.
     """
 
     def __init__(self, label: str, where: str, what: str) -> None:
@@ -378,7 +378,7 @@ class Design:
         return replace(factor, function=function, numbers=(self.exponents.get(factor.column, 1.0),))
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
-        """Return True if all levels have a coefficient, because the formula lacks the term without this factor."""
+        """Return True if every level needs a coefficient, since the formula lacks the term without this factor."""
         rest = term.key - {factor}
         if term.key in self._individual:
             return rest not in self._individual if rest else not self.terms.constants
@@ -398,7 +398,7 @@ class Design:
         return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
 
     def require_fit(self, schema: Schema) -> None:
-        """Raise ArtifactError if a design read from disk does not produce its own column names.
+        """Raise ArtifactError if a design read from disk does not reproduce the column names stored with it.
 
         The design is applied to a table without rows that has the roles of ``schema``.
         """

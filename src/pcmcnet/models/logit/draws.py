@@ -67,7 +67,7 @@ class PersonDraws:
         return t.clamp_(-1 + 2**-24, 1 - 2**-24)  # quantiles are infinite at -1 and 1
 
     def common(self) -> Tensor:  # -> (1, D, R)
-        """Return the draws that all predictions share, for a person without known choices."""
+        """Return the draws for a person without known choices, which are the same in all predictions."""
         return self.of(np.array([_PREDICTION_KEY]))
 
     def _points(self, key: Tensor) -> Tensor:  # (N,) -> (N, D, R or R / 2) 31-bit integers
@@ -117,7 +117,7 @@ def _splitmix64(x: Tensor) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Shift right and fill with zeros: torch's shift repeats the sign bit."""
+    """Shift right and fill with zeros; torch's own shift operator would repeat the sign bit."""
     return x.bitwise_right_shift(bits).bitwise_and(2 ** (64 - bits) - 1)
 
 

@@ -176,7 +176,7 @@ def _transformed(
 
 
 def _bins(values: Floats, knots: Sequence[float]) -> Floats:
-    """Return the length of each bin that x covers; they sum to x, so with equal coefficients the effect is linear."""
+    """Return the length that x covers in each bin; the lengths sum to x, so equal coefficients mean a linear effect."""
     low, high = np.array([0.0, *knots]), np.array([*knots, np.inf])
     lengths: Floats = np.clip(values[:, None] - low, 0.0, high - low)
     lengths[:, 0] = np.minimum(values, knots[0])  # negative values are in the first bin

@@ -53,7 +53,7 @@ _TOKEN = re.compile(
 
 
 def plain_number(x: float) -> str:
-    """Return a number with all its digits; whole numbers without a decimal point."""
+    """Return a number as text with all its digits, and without a decimal point if it is whole."""
     return repr(x).removesuffix(".0")
 
 
@@ -85,7 +85,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Term:
-    """A product of factors; if it has labels, only for these alternatives. Equality ignores the order of factors."""
+    """A product of factors, which applies only to its labels if it has any. Equality ignores the order of factors."""
 
     factors: tuple[Factor, ...]
     labels: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ class _Parser:
         return Factor(column, function, numbers, divisor)
 
     def _arguments(self, function: str) -> tuple[str, tuple[float, ...]]:
-        """Parse the column and the numbers of a transformation up to its closing bracket."""
+        """Parse the column and the numeric arguments of a transformation, up to its closing bracket."""
         if function not in FUNCTIONS:
             hint = did_you_mean(function, FUNCTIONS)
             raise ConfigError(f"formula {self.text!r}: unknown transformation {function!r}.{hint}")

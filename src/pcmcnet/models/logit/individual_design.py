@@ -128,7 +128,7 @@ class IndividualDesign:
         return frozenset(term.key for term in self.terms)
 
     def require_fit(self, schema: Schema) -> None:
-        """Raise ArtifactError if columns read from disk do not produce their own names.
+        """Raise ArtifactError if columns read from disk do not reproduce the names stored with them.
 
         The columns are applied to a table without rows that has the roles of ``schema``.
         """

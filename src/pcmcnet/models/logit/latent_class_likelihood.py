@@ -364,7 +364,7 @@ class MixtureMaximum:
     def by_share(self) -> tuple[Floats, Floats]:
         """Return the coefficients of the classes (C, K) and of membership (C, G), with the largest class first.
 
-        The order does not change if options refer to the parameters of single classes.
+        The order does not change if options refer to the parameters of individual classes.
         """
         b, g = self.mixture.split(self.x)
         if not self.ordered:

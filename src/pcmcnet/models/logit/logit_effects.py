@@ -48,7 +48,7 @@ log = logging.getLogger("pcmcnet")
 
 
 def own_responses(values: Floats, offsets: Ints) -> Floats:  # (sum n^2,) -> (N,)
-    """Return the response of each alternative to its own value."""
+    """Return the response of each alternative to a change in its own value."""
     i, j = ordered_pairs(offsets)
     diagonal: Floats = values[i == j]
     return diagonal

@@ -476,7 +476,7 @@ class LogitModel(ChoiceModel):
 
 
 def require_estimated(model: LogitModel, purpose: str) -> None:
-    """Raise InputError if the constants were calibrated to known shares, so they do not maximise the likelihood."""
+    """Raise InputError if the constants were calibrated to known shares and so do not maximise the likelihood."""
     if model.calibrated_constants:
         raise InputError(
             f"{purpose} needs estimates, but the constants of this {type(model).__name__} were calibrated to known "

@@ -63,7 +63,7 @@ class _BlasLimit:
         self._before: list[_ThreadCount] = []
 
     def enter(self) -> list[_ThreadCount]:
-        """Set the limit; return the previous counts of libraries whose limit belongs to this thread."""
+        """Set the limit; return the previous thread counts of the libraries that have a limit in each thread."""
         with self._lock:
             if not self._callers:
                 self._before = _limit([library for library in _blas() if not _is_per_thread(library)])
@@ -83,7 +83,7 @@ _blas_limit = _BlasLimit()
 
 
 def _limit(libraries: list[Any]) -> list[_ThreadCount]:
-    """Limit libraries to one thread; return their previous numbers of threads."""
+    """Limit libraries to one thread; return how many threads each of them used before."""
     before = [(library, library.num_threads) for library in libraries]
     for library in libraries:
         _set_threads(library, 1)
@@ -97,13 +97,13 @@ def _set_threads(library: Any, number: int) -> None:
 
 
 def _release(library: Any) -> None:
-    """Release the lock of threadpoolctl 3.8, with which only the thread that set a number may change it."""
+    """Release the lock of threadpoolctl 3.8, which lets only the thread that set a limit change it."""
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
 
 
 def _is_per_thread(library: Any) -> bool:
-    """Return True if the number of threads is a setting of the calling thread."""
+    """Return True if a library has a separate limit for each calling thread."""
     return getattr(library, "threading_layer", None) == "openmp"
 
 
@@ -298,7 +298,7 @@ def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)
 
 
 def require_finite_curvature(curvature: Floats) -> None:
-    """Raise TrainingError if an entry is not finite: LAPACK would fail or return wrong numbers."""
+    """Raise TrainingError if an entry is not finite: LAPACK would fail or return wrong values."""
     if not np.isfinite(curvature).all():
         raise TrainingError(NO_CURVATURE)
 

@@ -255,7 +255,7 @@ def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N
 
 
 def _hessian(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor) -> Floats:  # (N,) -> (P, P)
-    """Return the weighted sum over persons of sum_r w_r (H_r + s_r s_r'), in chunks of draws that bound memory."""
+    """Return the weighted sum of w_r (H_r + s_r s_r') over persons and draws r, in chunks that limit memory."""
     K, rows, R = at.block.z.shape[2], *at.e.shape
     total = torch.zeros(len(mixing.names), len(mixing.names), dtype=torch.float64, device=at.w.device)
     step = max((_GRAM if total.device.type == "cpu" else _ON_GPU) // (K * rows), 1)
@@ -354,7 +354,7 @@ Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of th
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMaximum(Maximum):
-    """Maximum of a simulated likelihood, without the prior, and its change with other draws.
+    """Maximum of a simulated likelihood (without the prior), and how much it changes with other draws.
 
     ``scores`` (N, P) has a row for each person.
     """

@@ -330,7 +330,7 @@ def is_at_search_limit(logsum: float) -> bool:
 
 
 def mark_diverging_logsums(estimates: Estimates, hessian: Floats, logsums: Collection[str]) -> Estimates:
-    """Mark log-sums at a limit of the search, and coefficients that diverge with them, as without a finite estimate.
+    """Mark log-sums at a limit of the search, and coefficients that diverge with them, as having no finite estimate.
 
     Parameters
     ----------

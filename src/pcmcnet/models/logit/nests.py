@@ -1,4 +1,4 @@
-"""Nests of a nested logit: from the option ``nests`` to the path of nests of each alternative, and the shared fit.
+"""Nests of a nested logit: the option ``nests``, the nests above each alternative, and the fit of models with nests.
 
 ``nests`` is a mapping from each label to its nest, ``{"car": "road", "bus": "road", "train": "rail"}``; a tree,
 ``{"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}``; the path of a TOML file that contains one
@@ -128,7 +128,7 @@ def read_nests(path: Path) -> dict[str, Any]:
 
 
 def checked_tree(nests: Any) -> dict[str, Any]:
-    """Return nests by label, or a tree of nests, with all names as text; raise ConfigError if they are not valid."""
+    """Return nests by label, or a tree of nests, with names converted to text; raise ConfigError if not valid."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must be the name of a feature, or a mapping from labels to nests; got {nests!r}.")
     if all(isinstance(value, str | int | float) for value in nests.values()):
@@ -150,7 +150,7 @@ def checked_tree(nests: Any) -> dict[str, Any]:
 
 
 def _checked_node(node: Any, where: str) -> dict[str, Any]:
-    """Return a node of the tree with all names as text."""
+    """Return a node of the tree with all names converted to text."""
     checked: dict[str, Any] = {}
     for name, below in node.items():
         here = f"{where}[{str(name)!r}]"

@@ -191,7 +191,7 @@ def require_identified(
 
 
 def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
-    """Return columns that are linear combinations of earlier columns, with those columns; [] for a column of zeros."""
+    """Return each column that is a linear combination of earlier columns, and these; [] for a column of zeros."""
     # 1. Scale columns to length 1; leave out columns of zeros.
     gram = z.T @ z
     length = np.sqrt(np.diag(gram))

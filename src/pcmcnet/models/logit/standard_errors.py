@@ -178,7 +178,7 @@ class Estimates:
         return at, np.sqrt(np.maximum(variance, 0.0)).reshape(at.shape)
 
     def rows(self, errors: Errors, calibrated: Collection[str] = ()) -> tuple[tuple[str, ...], ...]:
-        """Return name, estimate, standard error, z and p of each coefficient as text, or why there is no error."""
+        """Return name, estimate, standard error, z and p of each coefficient as text, or the reason for no error."""
         lines = []
         for row in estimate_rows(self, errors, calibrated=calibrated):
             has_error = row.state in ("", NO_ESTIMATE)
@@ -285,7 +285,8 @@ def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bo
     """Return the pseudo-inverse of the information, and the coefficients without a finite estimate.
 
     Directions in which the likelihood is flat are left out of the inverse. Rows and columns of coefficients that are
-    not free are 0. In units of ``spread``, a coefficient has information of about the total weight of the sets.
+    not free are 0. In units of ``spread``, the information about a coefficient is close to the total weight of the
+    sets.
     """
     # 1. Scale coefficients to about the same information, so that eigenvalues can be compared.
     index = np.flatnonzero(free)

@@ -97,7 +97,7 @@ def is_small_table(train: Sets) -> bool:
 
 
 def bins_per_member(members: int, period: int) -> tuple[int, ...]:
-    """Return each member's number of bins per numeric column; every ``period``-th member has bins, the others 0.
+    """Return each member's number of bins per numeric column: 0 except for every ``period``-th member.
 
     Examples
     --------

@@ -8,8 +8,8 @@
 :func:`fit_network` takes these steps in this order. Each choice is a function of :class:`ShortFits`, which trains the
 trials and returns their held-out losses; :mod:`pcmcnet.selection` has the rules that compare losses.
 
-Weight decay: the best value varies by three orders of magnitude between tables, and no simple rule on the numbers of
-choice sets and weights predicts it.
+Weight decay: the best value varies by three orders of magnitude between tables, and no simple rule based on the number
+of choice sets and the number of weights predicts it.
 
     ladder of decays   64 -- 16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004     from almost a logit to unregularised
 
@@ -350,7 +350,7 @@ def average_nll(plain: Floats, binned: Floats, period: int) -> Floats:  # 2 x (H
 
 @dataclass(frozen=True, eq=False)
 class ShortFits:
-    """Short fits to folds of the training part; their held-out losses decide on options.
+    """Short fits to folds of the training part, whose held-out losses are used to choose options.
 
     Parameters
     ----------

@@ -4,10 +4,10 @@ The network receives a value x_j as the input z_j, which is standardised and may
 
     d log p_i / d x_j = (d log p_i / d z_j) (d z_j / d x_j).
 
-The first factor is a Jacobian (B, J, J) of a batch: row i is a backward pass from the i-th alternative of all its sets.
-That takes J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl depends only on z_k and
-z_l, so one pass gives both derivatives of all scores. Only the stationary distribution of the J x J scores, which is
-cheap compared with the network, needs J backward passes (:func:`jacobian_by_pairs`):
+The first factor is a Jacobian (B, J, J) of a batch: row i is computed by a backward pass from the i-th alternative of
+every set. That takes J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl depends only
+on z_k and z_l, so one pass gives both derivatives of all scores. Only the stationary distribution of the J x J scores,
+which is cheap compared with the network, needs J backward passes (:func:`jacobian_by_pairs`):
 
     d log p_i / d z_m = sum_l (d log p_i / d f_ml) (d f_ml / d z_m) + sum_k (d log p_i / d f_km) (d f_km / d z_m).
 

@@ -162,7 +162,7 @@ def with_individual(alternatives: Tensor, individual: Tensor) -> Tensor:  # (B, 
 
 
 def perceptron_of(config: SetNetworkConfig, width: int, *, out: int = 1, start: LastLayerStart = "zero") -> Perceptron:
-    """Return a perceptron with the options' hidden layers; with one output, a utility, it has no last bias."""
+    """Return a perceptron with the options' hidden layers; if it has one output, the last layer has no bias."""
     widths = (*config.hidden, out)
     style: dict[str, Any] = {"activation": config.activation, "dropout": config.dropout}
     return Perceptron(width, widths, **style, start=start, last_bias=out > 1)

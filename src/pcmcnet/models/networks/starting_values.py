@@ -1,4 +1,4 @@
-"""Starting values of networks: no dead rates, the PCMC of the labels, and the inner logit."""
+"""Starting values of networks: relu rates with a gradient, the PCMC of the labels, and the inner logit."""
 
 from __future__ import annotations
 
