@@ -313,7 +313,7 @@ def grow_while_better(
 
 
 def best_number(trials: Sequence[Trial]) -> int:
-    """Return the last number that was better than the previous one, or 1."""
+    """Return the last number that was better than the previous one, or 1 if there is none."""
     return max((int(trial.value) for trial in trials if trial.is_better), default=1)
 
 
@@ -398,7 +398,7 @@ class TrialLog:
     def run_once(self, name: str, trial: Callable[[], Iterable[float]], if_diverged: int = 1) -> list[float]:
         """Return the losses of a trial; run the trial if its losses are not in the log.
 
-        A trial whose training diverges has ``if_diverged`` losses of ``DIVERGED_LOSS``.
+        If training diverges, the trial gets ``if_diverged`` losses, all equal to ``DIVERGED_LOSS``.
         """
         if name not in self.losses:
             try:

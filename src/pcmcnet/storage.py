@@ -242,7 +242,7 @@ def remove_if_unlocked(file: Path) -> None:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove temporary files and folders of a target whose writers have ended."""
+    """Remove the temporary files and folders of a target if their writers have ended."""
     temporary_name = re.compile(rf"\.(\d+)\.{re.escape(target.name)}")
     for path in target.parent.iterdir() if target.parent.is_dir() else ():
         match = temporary_name.fullmatch(path.name)
@@ -252,7 +252,7 @@ def remove_leftovers(target: Path) -> None:
 
 
 def _remove_leftovers_within(folder: Path) -> None:
-    """Remove temporary files below a folder whose writers have ended and whose targets are complete."""
+    """Remove, below a folder, the temporary files whose writers have ended and whose targets are complete."""
     for path in folder.rglob(".*") if folder.is_dir() else ():
         match = re.fullmatch(r"\.(\d+)\.(.+)", path.name)
         if match and path.with_name(match[2]).is_file() and not is_alive(int(match[1])):

@@ -28,14 +28,14 @@ _ROWS_PER_COMPARISON = 2**14
 
 
 class DistinctContents(NamedTuple):
-    """Distinct values of a content column in a batch, each encoded once, and each alternative's position among them."""
+    """Distinct values of a content column in a batch (each is encoded once), and the position of each row's value."""
 
     values: Tensor  # (u, ...)
     place: Tensor  # (B, J), or (B,) for a column of the individual: positions in ``values``
 
 
 class CodedContents(NamedTuple):
-    """A content column, such as texts or images: a code per alternative or per set, and a table of distinct values."""
+    """A content column, such as texts or images: one code per alternative or set, and the distinct values."""
 
     codes: Tensor  # (N,), or (S,) int64
     table: Tensor  # (U, ...)
@@ -185,7 +185,7 @@ class EncodedSets:
         return [*self._tensors().values(), *coded]
 
     def copy_(self, other: EncodedSets) -> EncodedSets | None:
-        """Overwrite these sets in place with the sets of ``other``; return None if they do not fit into the memory."""
+        """Overwrite these sets in place with the sets of ``other``; return None if ``other`` is too large."""
         targets, sources = self._tensors(), other._tensors()
         if any(len(sources[name]) > len(tensor) for name, tensor in targets.items()):
             return None
@@ -226,7 +226,7 @@ class EncodedSets:
             )
 
     def varies_within_sets(self) -> bool:
-        """Return True if any feature varies within any choice set; in most tables, the first rows already show it."""
+        """Return True if any feature varies within any choice set; usually, checking the first rows is enough."""
         first = self.starts.repeat_interleave(self.counts)
         columns = (self.numeric, self.categorical, *(column.codes for column in self.contents))
         step = _ROWS_PER_COMPARISON
@@ -333,7 +333,7 @@ def plan_batches(
 def plan_person_batches(
     persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
 ) -> list[Ints]:
-    """Group sets into batches that hold all sets of each of their persons; the persons are in random order.
+    """Group sets into batches; all sets of a person are in the same batch, and the persons are in random order.
 
     A batch ends when it has at least ``batch_size`` sets, or when adding the next person would exceed ``pair_budget``.
     The sets of a single person may exceed both limits.
@@ -354,7 +354,7 @@ def plan_person_batches(
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
-    """Cut sets that are sorted by size into batches; a batch is padded to the size of its last set, the largest."""
+    """Cut sets that are sorted by size into batches; each batch is padded to the size of its last, largest set."""
     unrestricted = pair_budget * _MIN_FILLED if tight else pair_budget
     if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= unrestricted:  # no limit but the batch size
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]

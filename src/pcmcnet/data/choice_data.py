@@ -439,7 +439,7 @@ class ChoiceData:
 
     @property
     def set_of_alternative(self) -> Ints:
-        """(N,) position of the set of each alternative."""
+        """(N,) position of the set that each alternative belongs to."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def __repr__(self) -> str:
@@ -656,7 +656,7 @@ class ChoiceData:
         by : str or array, optional
             Name of an individual-level or kept column, or an array of one value per set; sets with equal values form a
             group. If None (default), the sets of a person form a group, if persons are declared. With the name of the
-            choice-set column, or with None and no persons, each set is its own group.
+            choice-set column, or with None and no persons, each set is a separate group.
 
         Raises
         ------

@@ -65,13 +65,13 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkProblem:
-    """Reason why the whole table must be read instead of chunks."""
+    """Reason why a table must be read as a whole instead of in chunks."""
 
     reason: str
 
 
 def too_fine_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
-    """Return a problem for each column whose values are too close for float32; the spans of all chunks are needed."""
+    """Return a problem for each column whose values are too close for float32; ``spans`` must cover all chunks."""
     reason = "column {!r}: float32 may not resolve the differences between its values"
     return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_too_fine_for_float32]
 
@@ -102,7 +102,7 @@ def open_table(table: Any, schema: Schema) -> InMemory | Path:
 
 
 def chunk_source(table: InMemory | Path, schema: Schema, rows: int | None = None) -> ChunkSource | None:
-    """Return chunks of about ``rows`` rows of a table from :func:`open_table`; None if the table must be read whole."""
+    """Return a source of chunks of about ``rows`` rows from an opened table; None if the table must be read whole."""
     rows = rows or max(min(CHUNK_ROWS, CHUNK_VALUES // len(schema.columns)), 1)
     if isinstance(table, Path):
         return ParquetChunks.of(table, schema, rows)
@@ -269,7 +269,7 @@ class FileChunks:
 
 
 def _dictionary_encoded(table: pa.Table, columns: list[str]) -> pa.Table:
-    """Encode text columns as dictionaries, because some files of a folder may already store them so."""
+    """Encode text columns as dictionaries, because some files of a folder may already store dictionaries."""
     for name in columns:
         if not pa.types.is_dictionary(table.schema.field(name).type):
             table = table.set_column(table.column_names.index(name), name, table[name].dictionary_encode())
@@ -277,7 +277,7 @@ def _dictionary_encoded(table: pa.Table, columns: list[str]) -> pa.Table:
 
 
 def chunk_lengths(ids: TableStream, rows: int, key_bytes: int) -> Ints | None:
-    """Return the number of rows of each chunk, about ``rows``, from the column of set ids.
+    """Return the number of rows in each chunk (about ``rows``), computed from the column of set ids.
 
     Returns None if rows of a set are not adjacent, if ids are missing or neither integers nor text, or if the keys of
     all sets, 8 bytes each, would exceed ``key_bytes``.

@@ -1,7 +1,7 @@
 """Arrow columns -> checked NumPy columns; errors give the position of the first bad value.
 
 An error names the column, the row (counted from 0 in the table), the choice set and the number of bad rows. A reader
-checks only its own rows, so bad values in unavailable rows are ignored.
+checks only the rows that it reads, so bad values in unavailable rows are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MISSING_REMEDY = "Drop them or declare missing='indicator'."
 
 @dataclass(frozen=True, slots=True)
 class ExactColumn:
-    """Some rows of a column, not rounded: numbers with NaN for missing values, or category codes with -1."""
+    """Some rows of a column, without rounding: numbers (NaN if missing) or category codes (-1 if missing)."""
 
     name: str
     values: NDArray[Any]
@@ -59,7 +59,7 @@ class ExactColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """Position of a chunk in a larger table: row numbers, and column spans that are checked after the last chunk."""
+    """Row numbers of a chunk in a larger table, and column spans, which are checked after the last chunk."""
 
     numbers: Ints  # row numbers in the larger table
     spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all chunks read so far
@@ -139,7 +139,7 @@ class ColumnReader:
         return ExactColumn(column, self._pick(to_numpy(values)), self.rows)
 
     def _codes(self, column: str) -> ExactColumn:
-        """Read a column of any type as categories, named by the text of their values."""
+        """Read a column of any type as categories; the name of a category is its value as text."""
         codes, values = self.distinct_values(column)
         try:
             labels = names(values)
@@ -343,7 +343,7 @@ def require_exact_ids(ids: NDArray[Any], column: str) -> None:
 
 
 def _declaration(column: str, kind: pa.DataType) -> str:
-    """Return the advice to declare a kind for a column of this type; empty if no kind fits."""
+    """Return a hint on which kind to declare for a column of this type; the hint is empty if no kind fits."""
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         word = "'datetime'"
@@ -404,7 +404,7 @@ def is_categorical(reader: ColumnReader, column: str) -> bool:
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the distinct texts that are mistakes in a column of numbers; ``counts`` are text frequencies.
+    """Return a mask of the distinct texts that are mistakes in a column of numbers; ``counts`` are their counts.
 
     Raises SchemaError if the column holds many distinct numbers as text, and logs a warning for other doubtful columns.
     """

@@ -86,7 +86,7 @@ def describe(data: ChoiceData) -> dict[str, Any]:
 
 
 def has_varying_offers(data: ChoiceData) -> bool:
-    """Return True if sets offer different alternatives: different labels, or different sizes without labels."""
+    """Return True if sets offer different alternatives: their labels differ or, without labels, their sizes."""
     if data.labels is None:
         return bool((data.sizes != data.sizes[:1]).any())
     counts = np.bincount(data.labels.codes)
@@ -107,7 +107,7 @@ def _facts(column: Column) -> dict[str, Any]:
 
 
 def content_facts(column: Contents) -> dict[str, Any]:
-    """Return the kind of a content column, the number of distinct values and the facts about its kind."""
+    """Return the kind of a content column, the number of distinct values, and entries that depend on the kind."""
     return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
 
 

@@ -1,4 +1,4 @@
-"""Columns -> codes: the encoding of columns, which is learnt only from the training part.
+"""Columns -> codes; the encoding is learnt only from the training part.
 
 Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). Categories are numbered 1..c in the training vocabulary; 0
 denotes a category that is not in the vocabulary. If the schema allows missing numbers, they are replaced by the mean (0
@@ -196,7 +196,7 @@ class SideEncoder:
         return out
 
     def prepared(self, columns: Columns) -> Iterator[tuple[Ints, NDArray[Any]]]:
-        """Yield the codes and the prepared distinct values of each content column; missing values become blank ones."""
+        """Yield the codes and the prepared distinct values of each content column; a missing value becomes zeros."""
         return (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
 
     def to_dict(self) -> dict[str, Any]:

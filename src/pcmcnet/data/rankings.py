@@ -4,10 +4,11 @@ A ranking is a sequence of choices: the best of all alternatives, then the best 
 
     P(1 before 2 before ... before n) = P(1 | 1..n) P(2 | 2..n) ... P(n-1 | n-1, n).
 
-This is exact for the logit. Any choice model can be fitted to the resulting sets: up to n - 1 ordinary choice sets; the
-k-th holds the alternatives that are not among the k - 1 best. A partial ranking gives fewer sets: alternatives without
-a rank are below all ranked ones, in no particular order. If only one alternative has no rank and only one rank is left,
-the alternative gets this rank, unless it is rank 1: the best and the worst of three are a full ranking.
+This is exact for the logit. Any choice model can be fitted to the resulting choice sets. A ranking gives up to n - 1
+sets, and the k-th set holds the alternatives that are not among the k - 1 best. A partial ranking gives fewer sets:
+alternatives without a rank are below all ranked ones, in no particular order. If only one alternative has no rank and
+only one rank is left, the alternative gets this rank, unless it is rank 1. For example, the best and the worst of three
+alternatives determine the full ranking.
 
 Shapes: N alternatives of S rankings -> N' alternatives of S' choice sets.
 """
@@ -95,8 +96,8 @@ def _with_last_rank(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
 def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
     """Return the fields of a ``ChoiceData`` with choices, computed from the fields and ranks (N,) of rankings.
 
-    The id of a choice set is the id of its ranking followed by ``/1``, ``/2``, ...; the rows are numbered by the
-    alternatives of these sets.
+    The id of a choice set is the id of its ranking followed by ``/1``, ``/2``, ...; the rows are renumbered, with one
+    row per alternative of these sets.
     """
     offsets = fields["offsets"]
     sizes = np.diff(offsets)

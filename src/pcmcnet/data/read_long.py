@@ -251,7 +251,7 @@ def _features(reader: ColumnReader, schema: Schema) -> dict[str, Column]:
 
 
 def _per_set(reader: ColumnReader, names: tuple[str, ...], schema: Schema, sets: SetLayout) -> dict[str, Column]:
-    """Return columns with one value per set; raise SchemaError if a column varies, unless ``conflict`` is "first"."""
+    """Return columns with one value per set; raise SchemaError if values differ, unless ``conflict`` is "first"."""
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
     numeric, kinds = {*schema.individual, *schema.features}.difference(schema.categorical or ()), schema.contents

@@ -277,7 +277,7 @@ class Schema:
 
     @property
     def group_column(self) -> str | None:
-        """Column whose groups of sets stay together in splits: the person or ranking id; None if there is neither."""
+        """Column whose equal values keep sets together in splits: the person or ranking id; None if neither exists."""
         return self.choice_set if self.person is None and self.rank is not None else self.person
 
     @property
@@ -293,7 +293,7 @@ class Schema:
 
     @property
     def curves(self) -> dict[str, Curve]:
-        """Kind of curve for each numeric column that networks also see through a curve."""
+        """Kind of curve for each numeric column to which networks also apply a curve."""
         return {name: cast("Curve", kind) for name, kind in self.kinds.items() if kind in CURVES}
 
     @property

@@ -133,7 +133,7 @@ def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
 
 
 def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
-    """Return the fields of the sets from ``begin`` to ``end`` - 1, without a copy; their rows keep their numbers."""
+    """Return the fields of the sets from ``begin`` to ``end`` - 1, without a copy; row numbers do not change."""
     sets, flat = slice(begin, end), slice(int(data.offsets[begin]), int(data.offsets[end]))
     empty = np.empty(0, np.int64)
     return {

@@ -56,7 +56,7 @@ class EncodedChunk:
 def encode_chunk(
     encoder: Encoder, chunk: Chunk | ChunkProblem | ChoiceData, device: torch.device
 ) -> EncodedChunk | ChunkProblem:
-    """Encode a chunk of a table or of choice data on a device; if the chunk is a problem, return it unchanged."""
+    """Encode a chunk of a table or of choice data on a device; return a :class:`ChunkProblem` unchanged."""
     if isinstance(chunk, ChoiceData):
         unseen = UnseenCounts()
         return EncodedChunk(encode_sets(encoder, chunk, unseen, device), unseen)

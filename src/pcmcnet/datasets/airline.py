@@ -218,7 +218,7 @@ SEARCHES_PER_CHUNK = 2048  # searches whose 288 itineraries are ranked at a time
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Fixed inputs of all simulated tables: pairs (O,), their airlines (O, K), flights and waiting times (O, K, F)."""
+    """Inputs shared by all tables: origin-destination pairs (O,), airlines (O, K), flights and waits (O, K, F)."""
 
     domestic: NDArray[np.bool_]
     continental: NDArray[np.bool_]
@@ -333,7 +333,7 @@ def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArra
 
 
 def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, sometimes as in a higher cabin."""
+    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, rarely those of a higher cabin."""
     shape = (n, OFFERS, FLIGHTS)
     out = np.array([1.0, 1.06, 1.15, 1.35, 3.0])[(rng.random(shape)[..., None] >= [0.5, 0.7, 0.86, 0.97]).sum(-1)]
     out[out == 3.0] *= np.exp(0.4 * rng.standard_normal(int((out == 3.0).sum())))
@@ -342,7 +342,7 @@ def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _pick(sizes: Ints, rng: np.random.Generator) -> Ints:
-    """Draw ``sizes`` distinct itinerary numbers for each search; earlier offers are drawn more often: (S,) -> (N,)."""
+    """Draw ``sizes`` distinct itinerary indices for each search; earlier offers are drawn more often: (S,) -> (N,)."""
     weight = np.repeat(0.6 * np.log(0.8) * np.arange(OFFERS), FLIGHTS * FLIGHTS)
     drawn = []
     for start in range(0, len(sizes), SEARCHES_PER_CHUNK):

@@ -212,7 +212,7 @@ def _losses(model: ChoiceModel, fold: Fold) -> Floats:
 
 
 def _without_loss(on_epoch: EpochCallback) -> EpochCallback:
-    """Return a callback that reports no loss; through it, a worker still notices that its trial was cancelled."""
+    """Return a callback that reports no loss, but lets a worker notice that its trial was cancelled."""
     return lambda _: on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": None})
 
 

@@ -283,7 +283,7 @@ def required_standard_errors(trials: int, blocks: int) -> float:
 
 
 def paired_gain(ours: Floats, theirs: Floats, weights: Floats) -> tuple[float, float]:
-    """Return the mean reduction from the losses ``ours`` to ``theirs``, and its standard error."""
+    """Return by how much the losses ``theirs`` are lower than ``ours`` on average, and the standard error."""
     is_held_out = weights > 0
     difference, weight = (ours - theirs)[is_held_out], weights[is_held_out]
     gain, n = float(difference.sum() / weight.sum()), len(weight)

@@ -1,7 +1,7 @@
 """Model and table -> best options: Bayesian optimisation of the loss on held-out choice sets.
 
     data          -> one validation part, or folds held out in turn for small tables
-    trial 1       the given model, with its own options (the defaults)
+    trial 1       the given model, with unchanged options (the defaults)
     other trials  draw options -> fit the training sets -> NLL of the held-out sets
     final fit     the best options, or the defaults if no trial is significantly better -> fit all data
 

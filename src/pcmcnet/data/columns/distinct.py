@@ -1,4 +1,4 @@
-"""Distinct values of an Arrow column: their codes, names and numbers; number formats of text columns; hashes of ids.
+"""Distinct values of an Arrow column, with codes and names; numbers that are written as text; hashes of ids.
 
 A category is named by its text, in the same form for all files and libraries: integers without a fraction (1, not 1.0),
 0 without a sign, booleans in lower case, midnight as a date.
@@ -227,7 +227,7 @@ def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def formats_for_copy(
     columns: Sequence[str], numbers: Collection[str], names: Collection[str]
 ) -> dict[str, NumberFormats]:
-    """Return the number formats allowed for each column except ``numbers``; ``names``, such as ids, may be integers."""
+    """Return the number formats allowed for each column not in ``numbers``; ``names``, such as ids, may be integers."""
     return {name: NAME_FORMATS if name in names else NUMBER_FORMATS for name in columns if name not in numbers}
 
 
@@ -252,7 +252,7 @@ Keys = NDArray[np.uint64]
 
 
 def keys_of(ids: pa.Array) -> Keys:
-    """Return the hash keys of ids, none of which is missing. Raises ``UNREADABLE`` for a type without a text form."""
+    """Return the hash keys of ids; no id may be missing. Raises ``UNREADABLE`` for a type without a text form."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     if pa.types.is_integer(ids.type):

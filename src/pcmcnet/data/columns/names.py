@@ -31,7 +31,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Display names of the columns of a table; a column without a display name is shown under its name in the table.
+    """Display names of a table's columns; a column without a display name is shown under its name in the table.
 
     Examples
     --------

@@ -43,7 +43,7 @@ def min_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 
 
 def argmax_by_set(values: NDArray[Any], offsets: Ints) -> Ints:
-    """Return the position in the flat array of each set's largest value, the first one if tied: (N,) -> (S,).
+    """Return the flat position of the largest value of each set (the first one if several are tied): (N,) -> (S,).
 
     Examples
     --------
@@ -86,7 +86,7 @@ def ordered_pairs(offsets: Ints) -> tuple[Ints, Ints]:
 
 
 def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:
-    """Return the log-sum of each set, log sum exp, without overflow: (N,) -> (S,)."""
+    """Return log(sum(exp(value))) over the alternatives of each set, without overflow: (N,) -> (S,)."""
     top = max_by_set(values, offsets)
     total: Floats = top + np.log(sum_by_set(np.exp(values - spread(top, offsets)), offsets))
     return total

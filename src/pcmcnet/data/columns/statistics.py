@@ -72,7 +72,7 @@ def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
 
 
 def quantiles(each: Each, count: int, bins: int) -> NDArray[np.float64]:
-    """Return the distinct limits of bins, each with the same number of the column's ``count`` numbers.
+    """Return the distinct limits of bins that each hold an equal share of the column's ``count`` numbers.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def _count_upper_halves(values: Values) -> SparseCounts:
 
 
 def _count_lower_halves(halves: Sequence[int], values: Values) -> SparseCounts:
-    """Count the lower halves separately for each of the given upper halves; the counts are concatenated."""
+    """Count the lower 16 bits of the values, separately for each of the given upper halves; concatenate the counts."""
     integers = _ordered(values)
     counts = [np.bincount(integers[integers >> 16 == half] & 0xFFFF, minlength=_HALF) for half in halves]
     return SparseCounts.of(np.concatenate(counts))

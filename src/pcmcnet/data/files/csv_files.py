@@ -118,7 +118,7 @@ class CsvFile:
             yield from reader
 
     def require_closed_quotes(self) -> None:
-        """Raise ArrowInvalid if the file ends inside quotes, because all rows after the quote would be one value."""
+        """Raise ArrowInvalid if the file ends inside quotes: all rows after the quote would be read as one value."""
         # 1. In most files the last block shows that no quote is open.
         tail = b""
         with self.stream() as file:

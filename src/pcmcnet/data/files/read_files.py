@@ -25,7 +25,7 @@ ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
 
 
 def ending(path: Path) -> str:
-    """Return the format of a file, which its ending determines, or "folder"; raise SchemaError if it is unknown."""
+    """Return "folder", or the format of a file by its ending; raise SchemaError if the ending is unknown."""
     if path.is_dir():
         return "folder"
     for end in ENDINGS:
@@ -74,7 +74,7 @@ def as_schema_errors(path: Path) -> Iterator[None]:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without views and run-end encoding, at any depth of nesting.
+    """Return a type in which plain types replace views and run-end encoding, at any depth of nesting.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
 
 
 def _are_integers(texts: list[str]) -> bool:
-    """Return True if distinct texts are distinct integers; if not, as for 7 and 007, the texts are names."""
+    """Return True if distinct texts are distinct integers; otherwise, as for 7 and 007, they are names."""
     values = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
     try:
         return len(pa.array(values, pa.string()).cast(pa.int32()).unique()) == len(values)
@@ -306,7 +306,7 @@ FOLDER = b"pcmcnet folder"  # metadata key: the folder that a table was read fro
 
 
 class TableFile(Protocol):
-    """An open file or folder of some format: column names, and columns on demand."""
+    """An open file or folder of any format, with its column names; columns are read on demand."""
 
     names: list[str]
 

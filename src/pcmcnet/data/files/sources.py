@@ -279,7 +279,7 @@ class CsvStream(TableStream):
                 return self._first_pass(self._widened_types(types))
 
     def _first_pass(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
-        """Read the file with the given types; return the final types (numbers instead of text if possible) and rows."""
+        """Read the file once; return the final types (numbers instead of text if possible) and the number of rows."""
         rows, detectors = 0, {name: FormatDetector(formats) for name, formats in self.formats.items()}
         for batch in self.source.batches(self.columns, types, self.null_words):
             rows += int(batch.num_rows)

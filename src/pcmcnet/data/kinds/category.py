@@ -73,7 +73,7 @@ class UnseenCounts(dict[str, UnseenCount]):
             self.setdefault(name, UnseenCount(count.common)).add(count.rows, count.of, count.first)
 
     def report(self) -> None:
-        """Log counts above 0, as a warning if half of the rows or more are unseen; fewer rare labels are not logged."""
+        """Log counts above 0; warn if half of the rows are unseen, and do not log smaller counts of rare labels."""
         if (collector := _collector.get()) is not None:
             with _collector_lock:
                 collector.add(self)

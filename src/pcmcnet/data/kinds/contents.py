@@ -1,7 +1,7 @@
-"""Content columns (vectors, timestamps, lists, texts, pictures, ids) and their codes: what all kinds have in common.
+"""Content columns (vectors, timestamps, lists, texts, pictures, ids) and their codes: functions for all kinds.
 
 This module reads content columns with errors that name the row, learns codes chunk by chunk, and converts codes to
-JSON. Each kind has its own module in :mod:`pcmcnet.data.kinds`; frozen encoders are in ``frozen.py``.
+JSON. Each kind has a separate module in :mod:`pcmcnet.data.kinds`; frozen encoders are in ``frozen.py``.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class FrozenCode:
         return self.scale.prepare(vectors)
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
         return self.kind in KINDS and self.scale.is_valid() and isinstance(self.identity, str)
 
     def require_same(self) -> None:

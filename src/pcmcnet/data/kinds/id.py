@@ -47,7 +47,7 @@ class IdCode:
         return table.astype(np.int64)
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
         return True
 
 

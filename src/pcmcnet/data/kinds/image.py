@@ -89,7 +89,7 @@ class ImageCode:
         return np.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
         has_size = all(isinstance(side, int) and 1 <= side <= MAX_SIDE_PIXELS for side in (self.height, self.width))
         return has_size and self.channels in (1, 3)
 
@@ -153,7 +153,7 @@ FORMATS = ", ".join(BROWSER_FORMATS)
 
 
 def picture_uri(content: bytes, side: int) -> str:
-    """Return a picture as a data URI, reduced to ``side`` pixels if it is large; equal for equal bytes."""
+    """Return a picture as a data URI, reduced to ``side`` pixels if it is large; equal bytes give equal URIs."""
     from PIL import Image  # imported here: it is slow to import and rarely needed
 
     picture = Image.open(io.BytesIO(content))
@@ -164,7 +164,7 @@ def picture_uri(content: bytes, side: int) -> str:
 
 
 def original_hash(uri: str) -> str | None:
-    """Return the SHA-256 of the original picture stored in a data URI; None if the text is not such a URI."""
+    """Return the SHA-256 of the original picture, as stated in a data URI; None if the text is not such a URI."""
     match = _HASH.match(uri)
     return None if match is None else match[1]
 
@@ -246,7 +246,7 @@ class ImageKind(Kind):
         """Return None, because a linear utility of pixels would have no meaning."""
 
     def to_json(self, content: Any) -> str:
-        """Return a picture as a data URI, which has a reduced copy if the picture is large."""
+        """Return a picture as a data URI; a large picture is replaced by a reduced copy."""
         return picture_uri(content, MAX_SIDE_PIXELS)
 
     def content_key(self, content: Any) -> str:
@@ -254,7 +254,7 @@ class ImageKind(Kind):
         return hashlib.sha256(content).hexdigest()
 
     def json_content_key(self, value: Any) -> str:
-        """Return the hash of the original picture stored in a data URI."""
+        """Return the hash of the original picture, as stated in a data URI."""
         return original_hash(str(value)) or repr(value)
 
     def to_saved(self, content: Any) -> str:

@@ -3,9 +3,9 @@
     raw column  --read-->  distinct contents  --learn-->  code  --prepare-->  (U, ...) numbers  --encoder-->  vectors
 
 A content is one value of a content column: a text, a picture, a vector. Reading checks every content and gives equal
-contents the same number; it does not depend on models. A code holds what a model learns about a column from the
-training part (a scale, a vocabulary). The code is saved as JSON, and converts the contents of any later table to
-numbers. An encoder maps these numbers to vectors, and a part-worth module maps them to a term of the utility.
+contents the same index; it does not depend on models. A code holds what a model learns about a column from the training
+part (a scale, a vocabulary). The code is saved as JSON, and converts the contents of any later table to numbers. An
+encoder maps these numbers to vectors, and a part-worth module maps them to a term of the utility.
 
 A new kind needs a subclass of :class:`Kind` and a call of :func:`register`. The subclass must define a name, a code and
 :meth:`Kind.read`. All other methods have defaults, which suit contents that are each prepared as one row of numbers. In
@@ -195,7 +195,7 @@ class ScaleCode:
     dtype: ClassVar[type[np.generic]] = np.float32
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
         numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
         return numbers and self.scale >= 0
 
@@ -221,7 +221,7 @@ class ContentCode(Protocol):
         """Prepare values for a network: (U, ...) -> (U, *shape) numbers. A missing value is represented by zeros."""
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
 
 
 class PixelBudget:
@@ -239,7 +239,7 @@ class PixelBudget:
 
 
 class Kind(ABC):
-    """One kind of content column: how its values are read, coded, encoded, saved, described and posted."""
+    """One kind of content column: how values are read, coded, encoded, saved, described and sent in requests."""
 
     name: ClassVar[str]
     code: ClassVar[Any]  # class of the codes, with learn(name, table)
@@ -374,7 +374,7 @@ class Kind(ABC):
     is_name: ClassVar[bool] = False  # whether a content can serve as the name of its alternative
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the JSON schema of a value; ``size`` is the fact ``size`` of the column, if it is known."""
+        """Return the JSON schema of a value; ``size`` is the entry ``size`` of :meth:`facts`, if it is known."""
         return {"type": "string"}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> Any:
@@ -441,7 +441,7 @@ def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArr
 
 
 def json_number(value: np.generic) -> Any:
-    """Return a NumPy number as a Python number with as few digits as identify it: 0.1, not 0.10000000149."""
+    """Return a NumPy number as a Python number with the fewest digits that identify it: 0.1, not 0.10000000149."""
     return float(str(value)) if isinstance(value, np.floating) else value.item()
 
 

@@ -76,7 +76,7 @@ class MultiCode:
         return out
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
         return all(isinstance(word, str) for word in self.categories)
 
 

@@ -28,8 +28,8 @@ class VectorPartWorth(nn.Module):
 class PictureEncoder(nn.Module):
     """Encoder of pictures: 3 x 3 convolutions with max-pooling until height and width are at most 4, then a linear map.
 
-    The output is narrow and normalised: a narrow vector cannot memorise single pictures, so it generalises better to
-    unseen ones.
+    The output is narrow and normalised: a narrow vector cannot memorise individual pictures, so it generalises better
+    to unseen ones.
     """
 
     def __init__(self, shape: tuple[int, int, int], width: int = 8, channels: int = 32) -> None:

@@ -79,7 +79,7 @@ class VectorCode:
         return narrow
 
     def is_valid(self) -> bool:
-        """Return True if a saved model can have these entries."""
+        """Check fields that were read from a saved model; return True if they are valid."""
         if not all(isinstance(number, int | float) for side in (self.mean, self.scale) for number in side):
             return False
         numbers = np.array([self.mean, self.scale], np.float64)

@@ -60,7 +60,7 @@ class Shard:
 
     @property
     def table_rows(self) -> Ints:
-        """(n_rows,) table row of each row of the shard."""
+        """(n_rows,) row number, in the table, of each row of the shard."""
         rows = np.empty(self.data.n_rows, np.int64)
         rows[self.data.rows], rows[self.data.hidden_rows] = self.shown_rows, self.hidden_rows
         return rows
@@ -245,7 +245,7 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Numbers of choice sets, alternatives, rows and ordered pairs, and size of the largest set."""
+    """Counts of choice sets, alternatives, rows and ordered pairs, and the size of the largest set."""
 
     sets: int = 0
     alternatives: int = 0
@@ -338,7 +338,7 @@ class CacheEntries:
         return max(entries, key=lambda pair: pair[1].memory, default=None)
 
     def _usable_manifest(self, entry: Path, memory: int) -> Manifest | None:
-        """Return the manifest of an entry with these roles, declared or (for the roles of a fitted model) resolved."""
+        """Return the manifest of an entry with the same roles, as declared or, for a fitted model, as resolved."""
         if entry.name.startswith(f"{self.key}-"):
             return complete_manifest(entry, self.identity, memory)
         manifest = Manifest.read(entry)

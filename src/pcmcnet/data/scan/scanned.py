@@ -49,7 +49,7 @@ class RandomPart:
 
     @property
     def identity(self) -> str:
-        """Text of the filter in the fingerprints of saved runs; this text must not change."""
+        """Text that represents the filter in the fingerprints of saved runs; this text must not change."""
         return f"Drawn(seed={self.seed!r}, by={self.by!r}, low={self.low!r}, high={self.high!r})"
 
     def mask(self, shard: Shard) -> NDArray[np.bool_]:
@@ -70,7 +70,7 @@ class PositiveWeight:
 
 
 class Outline(NamedTuple):
-    """First rows and sizes of the selected sets of a shard, without the columns: about a hundredth of the data."""
+    """First rows and sizes of a shard's selected sets, without the columns; this is about 1% of the data."""
 
     first: Ints  # (S,) first row of each set in the table
     sizes: Ints  # (S,) numbers of available alternatives
@@ -84,7 +84,7 @@ class Outline(NamedTuple):
 
     @property
     def tally(self) -> Tally:
-        """Numbers of sets, alternatives, rows and pairs."""
+        """Counts of sets, alternatives, rows and pairs."""
         pairs, largest = int((self.sizes**2).sum()), int(self.sizes.max(initial=0))
         return Tally(len(self.sizes), int(self.sizes.sum()), self.rows, pairs, largest)
 
@@ -188,7 +188,7 @@ class ScannedData:
 
     @cached_property
     def tally(self) -> Tally:
-        """Numbers of sets, alternatives, rows and pairs."""
+        """Counts of sets, alternatives, rows and pairs."""
         if not self.filters:
             return self.manifest.tally
         return sum((outline.tally for outline in self.outlines()), Tally())
@@ -393,7 +393,7 @@ class ScannedData:
         ----------
         by
             Name of an individual-level or kept column; by default the person column, or, without persons, each set is
-            its own group.
+            a separate group.
 
         Returns
         -------
@@ -414,7 +414,7 @@ class ScannedData:
         return number_groups(np.concatenate(keys)[np.argsort(np.concatenate(first), kind="stable")])
 
     def _group_column(self, by: str | None) -> str | None:
-        """Return the column that defines the groups that stay together; None if each set is its own group."""
+        """Return the column that defines the groups that stay together; None if each set is a separate group."""
         by = self.schema.person if by is None else by
         if by is None or by == self.schema.choice_set:
             return None
@@ -516,7 +516,7 @@ class ScannedData:
 def _on_shards(
     data: ScannedData, function: Callable[[ChoiceData], U], numbers: range
 ) -> tuple[list[U], dict[str, FileState]]:
-    """Return the results of a function on the given shards, and the file states of the shards, now verified."""
+    """Verify the given shards; return the results of a function on them, and the states of their files."""
     results = [function(shard.data) for shard in data.shards(numbers)]
     return results, {name: data.verified.seen[name] for name in (data.manifest.shards[k].name for k in numbers)}
 

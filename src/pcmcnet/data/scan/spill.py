@@ -136,7 +136,7 @@ def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
 
 @dataclass
 class SpilledChunk:
-    """Result of a chunk: vocabularies, numbers of rows, and the batches of each partition in the chunk's files."""
+    """Result of a chunk: vocabularies, row counts, and the batches of each partition in the chunk's files."""
 
     vocabularies: dict[str, Vocabulary]
     rows: int = 0
@@ -208,7 +208,7 @@ class Partitions:
 
     @property
     def numbers(self) -> list[int]:
-        """Numbers of the partitions that have rows."""
+        """Indices of the partitions that have rows."""
         return sorted(set().union(*self.batches))
 
     def read(self, partition: int) -> tuple[pa.Table, NDArray[np.int64]]:
@@ -235,7 +235,7 @@ class Partitions:
         return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), rows
 
     def remove(self, partition: int) -> None:
-        """Remove the files whose last partition is the given one; partitions are read in order."""
+        """Remove the files that no partition after the given one needs; partitions are read in order."""
         file = _file_number(partition, self.count)
         if partition + 1 < self.count and _file_number(partition + 1, self.count) == file:
             return

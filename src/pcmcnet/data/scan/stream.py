@@ -6,8 +6,8 @@ The sets of a buffer are in the order of the table. If one buffer holds the whol
 same as for a table in memory. A thread reads the next buffer while the current one is in use.
 
 With n processes, each reads every n-th shard of a buffer, and only the sizes of the sets in the other shards. All
-processes therefore plan the same batches as a single process would, and each process holds its own share of the sets of
-every batch.
+processes therefore plan the same batches as a single process would, and each process holds a share of the sets of every
+batch.
 """
 
 from __future__ import annotations

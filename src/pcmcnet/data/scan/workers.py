@@ -58,7 +58,7 @@ class Workers(Protocol):
         """Number of workers."""
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Yield the results of a function on all items, in order; an exception is raised in place of its result."""
+        """Yield the results of a function on all items, in order; an item that fails raises its exception in turn."""
 
     def __enter__(self) -> Workers:
         """Keep the workers for several calls of :meth:`map`."""
@@ -153,7 +153,7 @@ class _SharedItems:
                 thread.join()
 
     def _next(self) -> int | None:
-        """Return the number of the next item; None if none is left or the computation has stopped."""
+        """Return the index of the next item; None if none is left or the computation has stopped."""
         with self.change:
             if self.stopped or self.taken == len(self.items):
                 return None
@@ -234,7 +234,7 @@ def _outcome(function: Callable[[Any], Any], item: Any) -> TaskOutcome:
 
 
 def run_helper() -> None:
-    """Run the tasks from standard input until it is closed; the main program of a helper."""
+    """Run the tasks from standard input until it is closed; this is the main program of a helper."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe
