@@ -57,7 +57,7 @@ def ray_connection(workers: int) -> Iterator[Any]:
 
 
 def has_gpu_per_worker(ray: Any, device: str, workers: int) -> bool:
-    """Return True if each worker gets a GPU: always for "cuda", and for "auto" if there are enough of them."""
+    """Return True if each worker gets a GPU: always with "cuda", and with "auto" only if there are enough GPUs."""
     if device == "auto":
         return bool(ray.cluster_resources().get("GPU", 0) >= workers)
     return device.startswith("cuda")
@@ -110,7 +110,10 @@ def start_local_ray(ray: Any, cpus: int, **options: Any) -> None:
 
 
 def ensure_private_token() -> None:
-    """Create Ray's token file if it is missing. Only this user can read it, whereas Ray would follow the umask."""
+    """Create Ray's token file if it is missing.
+
+    Only this user can read the file. If Ray created it, its permissions would depend on the umask.
+    """
     configured = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if configured or os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return
@@ -221,7 +224,7 @@ class RayWorkers:
 
 
 def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
-    """Call the function on a worker. Return a PcmcNetError instead of raising it: a retry by Ray cannot help."""
+    """Call the function on a worker. A PcmcNetError is returned, not raised, because a retry by Ray cannot help."""
     from pcmcnet.data.scan.workers import keep_freed_memory  # imported late: the progress board does not need it
 
     keep_freed_memory()

@@ -190,7 +190,7 @@ class _Worker:
 
 
 def _predict_files(ray: Any, task: _Task, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    """Yield the outcome for each file: its name, its number of rows, and an error message, empty on success."""
+    """Yield the outcome for each file: its name, number of rows and error message, which is empty on success."""
     if not names:
         return
     import ray.data
@@ -278,7 +278,7 @@ def write_offers(
     seed: int = 0,
     workers: int = 2,
 ) -> WrittenOffers:
-    """Find an offer for each individual of a table with several workers; a single process would write the same file.
+    """Use several workers to find an offer for each individual of a table; the file is the same as from one process.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class SingleMachineConfig(TorchConfig):
 
 class _FileBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray exposes the class as a property
     def on_start(self, worker_group: Any, backend_config: SingleMachineConfig) -> None:
-        """Connect all workers through a new file, because the file from before a restart still lists dead workers."""
+        """Connect all workers through a new file, because after a restart the old file still lists dead workers."""
         gpu = worker_group.get_resources_per_worker().get("GPU", 0)
         file, size = str(Path(backend_config.folder) / uuid4().hex), len(worker_group)
         joined = [

@@ -3,7 +3,8 @@
     pcmcnet serve MODEL --engine ray --workers 2             starts the service, and stops it at Ctrl+C
     serve run pcmcnet.cluster.serving:app model=MODEL        in an existing Ray Serve, with PCMCNET_TOKEN set
 
-Each replica loads the model, forms its own batches and counts its own requests in ``/metrics``.
+Each replica loads the model separately, forms batches from the requests it receives, and counts only these requests in
+``/metrics``.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def fit(
     workers
         Number of processes that share each batch; default 2.
     seed
-        Random seed, default 0. The batches are the same as in a single process with this seed. So are the weights, up
-        to rounding, unless there is dropout, for which each worker draws its own masks.
+        Random seed, default 0. The batches are the same as in a single process with this seed. Up to rounding, the
+        weights are also the same, unless dropout is used, because each worker draws different dropout masks.
     device
         "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough.
     progress
@@ -332,7 +332,7 @@ def _outcome(trainer: Any, task: Mapping[str, Any], failures: int) -> BaseExcept
 
 
 def _work(task: dict[str, Any]) -> PcmcNetError | None:
-    """Train as one of the workers. Return errors that all workers share, because a restart would not help."""
+    """Train as one of the workers. Errors common to all workers are returned, because a restart would not help."""
     import ray.train
     import torch.distributed
     from ray.train.torch import get_device

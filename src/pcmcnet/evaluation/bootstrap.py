@@ -181,7 +181,7 @@ _MIN_ESTIMATED_SHARE = 0.5  # share of the resamples that must have estimates
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BootstrapErrors(FormatsMixin):
-    """Bootstrap estimates of the coefficients of a logit; returned by :func:`bootstrap_errors`, and prints as a table.
+    """Bootstrap estimates of the coefficients of a logit, as returned by :func:`bootstrap_errors`; printed as a table.
 
     Attributes
     ----------
@@ -366,7 +366,7 @@ def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
 
 
 def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
-    """Permute the latent classes of a resample to match the model's, because the order of their shares may differ.
+    """Permute the latent classes of a resample to match those of the model, because their order may differ.
 
     The permutation minimises the squared differences of the coefficients, in units of their standard errors.
     """

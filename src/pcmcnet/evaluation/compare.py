@@ -1,4 +1,4 @@
-"""Comparison of models on one table: every model is fitted and tested on identical folds, with paired differences.
+"""Comparison of models on one table: all models are fitted and tested on identical folds, and differences are paired.
 
     fold k:  training part -> fit an unfitted copy of each model -> metrics of each set of the test part
 
@@ -77,7 +77,7 @@ class FoldIndices:
 def plan_folds(
     groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
 ) -> list[FoldIndices]:
-    """Divide choice sets, given the group of each (S,), as ``ChoiceData.folds`` or ``ChoiceData.split`` does."""
+    """Divide choice sets as ``ChoiceData.folds`` or ``ChoiceData.split`` does, given the group of each set (S,)."""
     if folds is not None and split is not None:
         raise ConfigError("expected folds or split, got both: give a number of folds, or two shares such as (.8, .2).")
     require_number("valid", valid, low=0, high=1, open_high=True)
@@ -160,7 +160,7 @@ class CellStore:
         self.write_file("cells/plan.json", json.dumps(self.plan, indent=1) + "\n")
 
     def read(self, model: Mapping[str, Any], fold: int) -> Cell | None:
-        """Return the cell of a model (by its identity) and a fold; None if it is missing or damaged."""
+        """Return the cell for a model (given by its identity) and a fold; None if it is missing or damaged."""
         path = self._path(model, fold)
         if not path.exists():
             return None

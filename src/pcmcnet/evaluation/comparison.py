@@ -42,7 +42,10 @@ class FoldResult(ToDictMixin):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow(ToDictMixin):
-    """Results of one model in a comparison. A ranking has accuracies only; a failed model has no values."""
+    """Results of one model in a comparison.
+
+    A model that gives only a ranking has only accuracies, and a failed model has no values.
+    """
 
     label: str
     model: str  # registry name
@@ -82,7 +85,7 @@ class ComparisonRow(ToDictMixin):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(ToDictMixin, NotebookMixin):
-    """Comparison of models on the same choice sets; returned by :func:`compare`, and prints as a table.
+    """Comparison of models on the same choice sets, as returned by :func:`compare`; printed as a table.
 
     Attributes
     ----------
@@ -189,7 +192,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return f"{self.best} is best: {by}, {p}."
 
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
-        """Draw a metric of every model with its interval; :meth:`to_frame` returns the numbers.
+        """Draw a metric of every model with its interval; :meth:`to_frame` returns the values.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
     table -> a sample of its choice sets -> identical folds, by person if known -> compare -> ranks over tables
 
-No option is tuned. Each table is a separate comparison (``compare.py``) with its own folder, so that a second call
+No option is tuned. Each table is a separate comparison (``compare.py``) in a separate folder, so that a second call
 computes only what is missing, such as a new model or a new table.
 """
 

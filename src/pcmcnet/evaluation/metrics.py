@@ -68,7 +68,10 @@ def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
 
 
 def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) -> ChosenRank:
-    """Count the alternatives that are better than the choice, and those whose log p is within ``tie`` of it."""
+    """Count the alternatives that are better than the choice, and those that are tied with it.
+
+    Alternatives are tied with the choice if their log p differs from its log p by at most ``tie``.
+    """
     of_chosen = np.repeat(log_p[offsets[:-1] + chosen], np.diff(offsets))  # (N,)
     better = log_p > of_chosen + tie
     tied = (log_p >= of_chosen - tie) & ~better  # if of_chosen is -inf, all alternatives with -inf are tied

@@ -39,7 +39,7 @@ class ModelColumn(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ModelTable(FormatsMixin):
-    """A table of several models; returned by :func:`table`, and prints as text.
+    """A table of several models, as returned by :func:`table`; printed as text.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ def _format_statistic(name: str, value: float | None) -> str:
 def _notes(
     heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[ErrorKind], data: ChoiceData | None
 ) -> list[str]:
-    """Return notes on the kind of standard errors, and on numbers that are not comparable."""
+    """Return notes on the kind of standard errors, and on values that are not comparable."""
     logits = [(h, m, k) for h, m, k in zip(heads, models, kinds, strict=True) if isinstance(m, LogitModel)]
     kind_of = {
         h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m.default_errors for h, m, k in logits

@@ -135,7 +135,7 @@ def _floats(values: Any, source: str) -> Floats:
 
 
 def _require_sum(p: Floats, data: ChoiceData, source: str, tolerance: float, remedy: str) -> None:
-    """Raise InputError if the probabilities (N,) of a set do not add up to 1; the message names the first one."""
+    """Raise InputError if the probabilities (N,) of a set do not add up to 1; the message names the first such set."""
     sums = sum_by_set(p, data.offsets)
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= tolerance))
     if wrong.size:

@@ -2,8 +2,8 @@
 
 Every value is the weighted mean of a metric (``metrics.py``) over choice sets, with a bootstrap interval
 (``bootstrap.py``) and, for reference, the value for the uniform model. If the table declares persons, persons are
-resampled, because the choices of a person depend on each other. A ranking has accuracies only, and normalised scores
-are marked as such.
+resampled, because the choices of a person depend on each other. For a model that gives a ranking only accuracies are
+computed, and normalised scores are marked as such.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ToDictMixin, NotebookMixin):
-    """Evaluation of a model on a table; returned by :func:`evaluate`, and prints as a table.
+    """Evaluation of a model on a table, as returned by :func:`evaluate`; printed as a table.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Report(ToDictMixin, NotebookMixin):
 
     @property
     def values(self) -> dict[str, float | None]:
-        """Value of each metric, by the names of ``intervals`` and ``uniform``."""
+        """Value of each metric, under the same names as in ``intervals`` and ``uniform``."""
         tops = {f"top_{n}": value for n, value in self.top.items()}
         divergence = {"kl": self.kl} if self.kl is not None or "kl" in self.uniform else {}
         return {"nll": self.nll, **tops, "brier": self.brier, **divergence}
@@ -147,7 +147,7 @@ class Report(ToDictMixin, NotebookMixin):
         return [n for n in self.top if discriminating_metrics([f"top_{n}"], self.uniform)]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the metrics with their intervals, and those of the uniform model; :meth:`to_dict` returns the numbers.
+        """Draw the metrics with their intervals, and those of the uniform model; :meth:`to_dict` returns the values.
 
         Parameters
         ----------
@@ -328,7 +328,7 @@ def _is_whole(value: Any, least: int) -> bool:
 def discriminating_metrics(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
     """Return the metrics that can differ between models.
 
-    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. This is so if and only if the
+    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. This holds if and only if the
     top-n accuracy of the uniform model is 1.
     """
     return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]

@@ -1,7 +1,7 @@
 """The result of a leaderboard: a comparison for each table, and the standing of each model over all tables.
 
-Models are ranked by their NLL on each table. Models without an NLL on a table share the last ranks there, so that an
-inapplicable model is ranked like the worst models.
+Models are ranked by their NLL on each table. Models without an NLL on a table share the last ranks there, so that a
+model that cannot be applied counts as one of the worst.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class TableResult(ToDictMixin):
 
 
 def nll_cell(table: TableResult, label: str) -> str:
-    """Format an NLL with its mark and verdict: 0.8123 best."""
+    """Format an NLL with its mark and verdict, such as "0.8123 best"."""
     row, verdict = table.row(label), table.verdict(label)
     if row is None:
         return "-"
@@ -208,7 +208,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard(ToDictMixin, NotebookMixin):
-    """Comparison of models on many tables; returned by :func:`leaderboard`, and prints as tables.
+    """Comparison of models on many tables, as returned by :func:`leaderboard`; printed as tables.
 
     Attributes
     ----------

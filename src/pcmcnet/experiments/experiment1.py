@@ -101,7 +101,7 @@ def simple_models() -> list[Contestant]:
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
     """Return PCMC-Nets with 16 units per layer and this library's defaults, except for learning rate and weight decay.
 
-    Inputs and weights are the same as in the paper: only features, without labels and without an inner logit. A network
+    As in the paper, the inputs are only the features, without labels, and there is no inner logit. A network
     with one layer of 16 units learns too slowly at the default learning rate of 0.005; networks with two and three
     layers also work with a higher rate. A few hundred weights for 20,000 choice sets need almost no weight decay, so
     the fits do not search for the best value.
@@ -386,7 +386,7 @@ def preference_at(panel: PreferenceMap, c: Point) -> float:
 
 
 def figure2_section(maps: Mapping[str, PreferenceMap], pictures: tuple[PictureFile, ...] = ()) -> Section:
-    """Return the figure with a table: the preference at the marked points, and the error of each model."""
+    """Return the figure with a table of the preferences at the marked points and the error of each model."""
     points = [f"c at {x:g}, {y:g} ({name})" for name, (x, y) in PAPER_CONTEXTS.items()]
     cells = [["model", *points, "lowest", "highest", "mean error"]]
     for title, panel in maps.items():

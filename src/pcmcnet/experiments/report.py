@@ -60,7 +60,7 @@ def published_table1() -> dict[str, Divergence]:
 
 
 def published_table2() -> dict[str, Any]:
-    """Return the options of PCMC-Net for the airline experiment: table 2 and the text around it.
+    """Return the options of PCMC-Net for the airline experiment, from the paper's table 2 and the text around it.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def _folder_name(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, seed: i
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResult:
-    """The result of an experiment, which prints as text.
+    """The result of an experiment, printed as text.
 
     Parameters
     ----------

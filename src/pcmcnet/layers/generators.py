@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class SeededGenerators:
-    """One generator per device, all with the same seed; they return the numbers that torch returns for this seed."""
+    """One generator per device, all with the same seed; they draw the same numbers as torch does with this seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed_value = seed
@@ -52,7 +52,7 @@ def generator_on(device: torch.device) -> torch.Generator | None:
 
 
 def kernel_seeds(device: torch.device, count: int) -> torch.Tensor:
-    """Return (count,) int32 seeds on a device, for kernels that generate their own random numbers."""
+    """Return (count,) int32 seeds on a device, for kernels that generate random numbers themselves."""
     draws = _draws.get()
     if draws is not None and len(draws.seeds) >= count:
         taken, draws.seeds = draws.seeds[:count], draws.seeds[count:]

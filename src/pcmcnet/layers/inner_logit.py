@@ -1,4 +1,4 @@
-"""The logit inside a chain: a utility of the alternative that is entered, linear in its features.
+"""The logit inside a chain: a utility, linear in the features of an alternative, scales the rates of entering it.
 
     u_j = plain_j + (v + V I) . S_j
     plain_j = c(categories of j) + b . numeric features of j + linear terms of its texts, lists and vectors

@@ -1,6 +1,6 @@
 """Launch Triton kernels, or collect them without launching, so that all of them are compiled in parallel.
 
-Launching a kernel and starting its programs takes longer than many small kernels take to run. On Hopper GPUs and later,
+Launching a small kernel and starting its programs often takes longer than running it. On Hopper GPUs and later,
 a kernel whose first statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream still runs
 (programmatic dependent launch), and then waits for the results of all earlier kernels.
 
@@ -78,7 +78,7 @@ def _waits(kernel: Any) -> bool:
 
 
 def _type_of(value: Any) -> Any:
-    """Return the stand-in for an argument when a kernel is compiled, so that no tensor is held in memory."""
+    """Return what replaces an argument when its kernel is compiled, so that no tensor is kept in memory."""
     if isinstance(value, Tensor):
         return value.dtype if value.data_ptr() % ALIGNMENT_BYTES == 0 else value
     base = getattr(value, "base", None)  # a tensor descriptor refers to its tensor
@@ -103,10 +103,11 @@ def multiprocessor_count(device: torch.device) -> int:
 
 
 def compile_in_parallel(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
-    """Compile all kernels that ``work`` would launch on a stream. Nothing is launched, so its results are meaningless.
+    """Compile all kernels that ``work`` would launch on a stream.
 
-    Compilation starts after all kernels have been collected. Otherwise the compiling threads would slow down ``work``
-    by holding Python's lock, and the compilation of its last kernels would start late.
+    Nothing is launched, so the results of ``work`` are meaningless. Compilation starts after all kernels have been
+    collected. Otherwise the compiling threads would slow down ``work`` by holding Python's lock, and the compilation of
+    its last kernels would start late.
     """
     if not hasattr(triton, "AsyncCompileMode"):
         return

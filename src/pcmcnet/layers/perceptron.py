@@ -1,8 +1,8 @@
 """Activations, dropout and fully connected layers, and a perceptron made of them.
 
-Each activation comes with its derivative. If the derivative follows from the result (relu: 1 if y > 0; leaky_relu: also
-0.01 elsewhere; sigmoid: y (1 - y); tanh: 1 - y^2), the result overwrites the input and is all that a backward pass
-needs; silu and gelu need the input.
+Each activation comes with its derivative. If the derivative follows from the result (relu: 1 if y > 0, else 0;
+leaky_relu: 1 if y > 0, else 0.01; sigmoid: y (1 - y); tanh: 1 - y^2), the result overwrites the input and is all that a
+backward pass needs; silu and gelu need the input.
 
 On a CPU, dropout draws four or eight mask entries from each 64-bit random number: one random number per entry would
 take longer than the matrix products of a wide hidden layer. An entry uses 8 bits if the probability is a multiple of

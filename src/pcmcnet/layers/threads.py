@@ -142,5 +142,8 @@ def _operation_threads() -> int:
 
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Return a pool whose workers use one thread each; each process has its own, as threads do not survive a fork."""
+    """Return a pool whose workers use one thread each.
+
+    Each process has a separate pool, because threads do not survive a fork.
+    """
     return ThreadPoolExecutor(threads, "pcmcnet-part", initializer=torch.set_num_threads, initargs=(1,))

@@ -1,4 +1,4 @@
-"""Adam (Kingma & Ba, 2015) with decoupled weight decay (Loshchilov & Hutter, 2019): one call for all weights.
+"""Adam (Kingma & Ba, 2015) with decoupled weight decay (Loshchilov & Hutter, 2019), in one call for all weights.
 
 The results are the same as with ``torch.optim.AdamW`` and ``fused=True``, and the state has the same form. Creating the
 first ``AdamW`` loads torch's compiler, which takes longer than fitting a small table. The fused function used here is

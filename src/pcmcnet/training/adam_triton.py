@@ -1,15 +1,15 @@
-"""First and last part of a recorded step on a CUDA device: reading its batch; then clipping, Adam and the sums.
+"""The first part of a recorded step on a CUDA device (reading its batch) and the last (clipping, Adam and the sums).
 
 A recorded step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, at the position given by
-its number. The device counts the steps itself, so that only the graph is launched. Shapes: sets of all batches, one
-after another (S,), start of each batch (K,) -> sets of the next batch (B,).
+the number of steps so far. The device counts the steps, so that the host only launches the graph. Shapes: sets of all
+batches, one after another (S,), start of each batch (K,) -> sets of the next batch (B,).
 
-``ClippedAdam`` updates all weights in two kernels, whatever their number. torch's multi-tensor functions give 65,536
-numbers to a program. A small network therefore has only a few programs, and a step waits longer for them than for the
-products of its first layer. Here a program updates ``WEIGHTS_PER_PROGRAM`` numbers. The formulas are the same as in
-:mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table holds the addresses of weights,
-means, squares and numbers of steps. Gradients, whose memory differs between recorded graphs, are first copied into one
-row.
+``ClippedAdam`` updates all weights in two kernels, however many weights there are. In torch's multi-tensor functions a
+program updates 65,536 weights. A small network therefore has only a few programs, and a step waits longer for them than
+for the products of its first layer. Here a program updates ``WEIGHTS_PER_PROGRAM`` weights. The formulas are the same
+as in :mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table holds the addresses of
+weights, means, squares and step counts. Gradients, whose memory differs between recorded graphs, are first copied
+into one row.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -48,7 +48,7 @@ class EpochTape:
         self.rates = torch.zeros(0, device=device)
 
     def write(self, plan: Sequence[Ints], rates: Sequence[float], seed: int) -> bool:
-        """Write a new epoch; return True if it fitted into the existing memory."""
+        """Write a new epoch; return True if it fits into the existing memory."""
         # 1. Lay out the epoch: sets of all batches, start of each batch, learning rates.
         begins = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
         epoch = {"sets": np.concatenate(plan), "begins": begins, "rates": np.array(rates, np.float32)}

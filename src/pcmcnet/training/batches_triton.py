@@ -1,4 +1,4 @@
-"""Batches on a CUDA device: one kernel gathers a batch and one writes its results back; torch needs dozens of them.
+"""Batches on a CUDA device: one kernel gathers a batch and one writes its results back; torch would need dozens.
 
 ``gather`` returns the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
 positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first alternative; sets (S, F) -> (B, F).
@@ -98,7 +98,7 @@ def _gather(
 
 
 def scatter(log_p: Tensor, index: Tensor, data: EncodedSets, flat: Tensor) -> None:
-    """Write log p of the batch in float64; the last entry of ``flat`` is the largest deviation from a sum of 1."""
+    """Write log p of the batch in float64; the last entry of ``flat`` is the largest deviation of a sum from 1."""
     arguments = (log_p.contiguous(), index, data.starts, data.counts, flat, len(flat) - 1, log_p.shape[1])
     launch(_spread, (len(index),), *arguments, C=SPREAD_BLOCK, num_warps=1)
 

@@ -88,7 +88,10 @@ class RunState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file and the identity of a run. A run can be resumed only if its ``identity``, any JSON value, is equal."""
+    """The file and the identity of a run.
+
+    A run can be resumed only with an equal ``identity``, which may be any JSON value.
+    """
 
     path: Path
     identity: Mapping[str, Any]

@@ -41,8 +41,8 @@ def predict_chunks(
 ) -> Iterator[Floats | ChunkProblem]:
     """Yield log p (N,) of the alternatives of each chunk, set after set; stop after the first problem.
 
-    One such problem is that the probabilities of a set do not add up to 1, with an error of ``max_sum_error`` or more.
-    If ``max_sum_error`` is None, the default, the caller checks the sums.
+    It is a problem, for example, if the probabilities of a set have a sum that differs from 1 by ``max_sum_error`` or
+    more. If ``max_sum_error`` is None, the default, the caller checks the sums.
     """
     unseen, spans, problems = UnseenCounts(), dict[str, Span](), list[ChunkProblem]()
 
@@ -109,7 +109,7 @@ def _streams(device: torch.device) -> list[torch.cuda.Stream]:
 def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
     """Return (N + 1,) log-probabilities of all alternatives, set after set, then the largest deviation of a sum from 1.
 
-    They are on the device, and may still be computed on return.
+    They are on the device, which may still be computing them when the function returns.
     """
     n = len(data.numeric)
     flat = torch.zeros(n + 1, dtype=torch.float64, device=data.device)

@@ -101,12 +101,12 @@ class TrainConfig:
 
     @property
     def passes(self) -> int:
-        """Number of epochs, with the default for "auto"."""
+        """Number of epochs; for "auto", the default number."""
         return DEFAULT_EPOCHS if self.epochs == "auto" else self.epochs
 
     @property
     def decay(self) -> float:
-        """Weight decay, with the default for "auto": only a model's fit learns it."""
+        """Weight decay; for "auto", the default value, because only the fit of a model learns the decay."""
         return DEFAULT_WEIGHT_DECAY if self.weight_decay == "auto" else float(self.weight_decay)
 
 

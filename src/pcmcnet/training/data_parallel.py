@@ -49,7 +49,7 @@ class ProcessGroup:
         return (drawn + self.rank) % 2**63
 
     def add_gradients(self, parameters: Iterable[Tensor], loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace the gradients of this process's sums by the gradient of the mean over the whole batch.
+        """Replace the gradient of this process's summed loss by the gradient of the mean loss over the whole batch.
 
         Gradients, loss and weight are sent in one message. Return the loss and the weight of the whole batch.
         """

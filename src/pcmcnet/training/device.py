@@ -57,7 +57,7 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def start_preloading(name: str) -> None:
-    """Start a thread that loads drivers and kernels, for which the first computation on a GPU would wait."""
+    """Start a thread that loads drivers and kernels, so that the first computation on a GPU does not wait for them."""
     if name in ("auto", "cuda", "cuda:0"):
         thread = Thread(target=_preload)
         thread.start()

@@ -1,12 +1,12 @@
-"""The training loop of all networks: it knows networks, batches and a loss, but no models.
+"""The training loop of all networks: it uses networks, batches and a loss, and depends on no model.
 
     epoch:   plan batches from (seed, epoch)  ->  a step for each batch  ->  loss of the validation part
     run:     epochs until the last, or until early stopping and a cool-down  ->  the weights to keep
 
 :class:`~pcmcnet.training.network.ChoiceNetwork` declares every attribute and method of a network that the loop uses.
 The order of batches and the dropout of an epoch depend only on (seed, epoch) and, if the source has several parts, on
-the number of the part. So on a CPU a resumed run equals the uninterrupted run bit for bit. The run has its own random
-generators, independent of other code in the process. Within a part nothing is read back from the device.
+the index of the part. So on a CPU a resumed run equals the uninterrupted run bit for bit. The random generators of a
+run are independent of other code in the process. Within a part nothing is read back from the device.
 """
 
 from __future__ import annotations

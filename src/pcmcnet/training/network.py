@@ -4,8 +4,8 @@
 
 l_s is the loss of choice set s (:meth:`ChoiceNetwork.set_losses`, by default the negative log-likelihood of its
 choice), w_s its weight, S the number of training sets, and theta_k are the weights with a standard normal prior
-(``prior_weights``); all other weights have weight decay. The loop, the steps and prediction know no models, only this
-class. Everything except ``forward`` has a default, which a subclass overrides if needed.
+(``prior_weights``); all other weights have weight decay. The loop, the steps and prediction depend on this class only,
+and on no model. Everything except ``forward`` has a default, which a subclass overrides if needed.
 Shapes: a batch of B choice sets with up to J alternatives -> log-probabilities (B, J), losses (B,).
 """
 

@@ -235,7 +235,7 @@ def _covariance_of_difference(restricted: LogitFit, full: LogitFit, T: Floats, c
 
 
 def _quadratic_form(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
-    """Return d' C^- d and the number of directions with positive variance, over which C^- is a generalised inverse."""
+    """Return d' C^- d, with C^- the inverse of C in the directions of positive variance, and the number of these."""
     scale = 1 / np.sqrt(np.diag(scale_of))
     values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
     is_positive = values > _MIN_RELATIVE_VARIANCE * max(float(values.max()), 0.0)

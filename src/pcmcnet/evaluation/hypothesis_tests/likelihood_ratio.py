@@ -1,6 +1,6 @@
 """The likelihood-ratio test of a restricted model against a larger one that contains it (Wilks, 1938).
 
-With L the maxima of the two log-likelihoods on the same choice sets and k the numbers of free parameters,
+With L the maximum of each log-likelihood on the same choice sets and k the number of free parameters of each model,
 
     2 (L_large - L_small)  ~  chi-squared with k_large - k_small degrees of freedom
 
@@ -172,7 +172,10 @@ def restricted_coefficients(small: LogitModel, large: LogitModel) -> tuple[str, 
 
 
 def has_coefficients_of(large: Any, small: Any) -> bool:
-    """Return True if ``large`` has, by name, all coefficients of ``small``, an MNL or of the same class, and others."""
+    """Return True if the names of the coefficients show that ``large`` contains ``small`` and has more parameters.
+
+    ``small`` must be an MNL or have the same class as ``large``.
+    """
     if not (isinstance(small, LogitModel) and isinstance(large, LogitModel) and type(small) in (MNL, type(large))):
         return False
     if small.calibrated_constants or large.calibrated_constants or small.num_parameters >= large.num_parameters:
@@ -248,7 +251,7 @@ def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
 
 
 def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
-    """Return notes on reasons why the statistic may not be chi-squared."""
+    """Return notes that explain why the statistic may not be chi-squared."""
     tested = restricted_coefficients(small, large)
     not_identified = {
         "with fewer classes, the parameters of the other classes": _classes_differ(small, large),

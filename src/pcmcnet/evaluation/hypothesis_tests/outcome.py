@@ -13,7 +13,7 @@ from pcmcnet.reports.formats import ToDictMixin
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(ToDictMixin):
-    """The outcome of a hypothesis test; prints as a sentence that states the decision, followed by notes.
+    """The outcome of a hypothesis test, printed as a sentence that states the decision, followed by notes.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Outcome(ToDictMixin):
     decision
         Conclusion, in words.
     details
-        Numbers from which the statistic was computed.
+        Quantities from which the statistic was computed.
     notes
         Limitations of the test in this case.
     """

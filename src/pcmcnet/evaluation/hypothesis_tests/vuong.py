@@ -1,4 +1,4 @@
-"""Vuong's test of two models that are not nested (Vuong, 1989), including networks.
+"""Vuong's test (Vuong, 1989) of two models that are not nested; the models may be networks.
 
 Let m_u = log p_a - log p_b for the choices of unit u, which is a choice set or, if persons are declared, all sets of a
 person. Then

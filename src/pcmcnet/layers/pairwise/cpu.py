@@ -63,7 +63,7 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
 
 
 class RowSegment(NamedTuple):
-    """Rows ``begin`` to ``end`` of the pairs of the sets ``first`` to ``last``, each of ``n`` alternatives."""
+    """The pairs in rows ``begin`` to ``end`` of the sets ``first`` to ``last``, which have ``n`` alternatives each."""
 
     first: int
     last: int
@@ -199,7 +199,7 @@ def cut_pairs(positions: Tensor, places: int, chunks: int) -> list[PairChunk]:
 
 
 def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairChunk]]:
-    """Return the sets with pairs in consecutive chunks, and the chunks with rows counted from the first such set."""
+    """Return the sets that consecutive chunks cover, and the chunks with rows counted from the first of these sets."""
     first, last = (int(row) // places for row in (chunks[0].left[0], chunks[-1].left[-1]))
     start = first * places
     shifted = [PairChunk(chunk.positions, chunk.left - start, chunk.entered - start) for chunk in chunks]
@@ -257,7 +257,7 @@ def chunks_by_thread(mask: Tensor | None, shape: torch.Size, widest: int, option
 
 
 def _seeds(number: int, options: PairOptions) -> list[int]:
-    """Draw a seed of the dropout masks for each chunk."""
+    """Draw a seed for the dropout masks of each chunk."""
     if not options.dropout:
         return [0] * number
     drawn = torch.randint(2**63 - 1, (number,), generator=generator_on(torch.device("cpu")), device="cpu")

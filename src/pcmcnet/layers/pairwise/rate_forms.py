@@ -51,7 +51,10 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
 
 
 def above_floor(rates: Tensor) -> Tensor:
-    """Add the floor to rates of at most 1; scaled in an export, as ONNX optimisers would drop so small a constant."""
+    """Add the floor to rates of at most 1.
+
+    In an export the sum is scaled, because ONNX optimisers would drop so small a constant.
+    """
     return (rates / RATE_FLOOR + 1) * RATE_FLOOR if torch.compiler.is_exporting() else rates + RATE_FLOOR
 
 
@@ -91,7 +94,7 @@ class PairOptions:
     plain_up_to
         On a CPU: maximum number of values (pairs x units) for scoring all pairs in one pass.
     chunk_numbers, least_chunk_numbers
-        On a CPU: maximum and minimum size of a chunk's temporary, in numbers.
+        On a CPU: maximum and minimum number of values in a chunk's temporary.
     single_pairs_from
         On a CPU: number of units from which chunks hold single pairs and threads share them.
     chunk_pairs

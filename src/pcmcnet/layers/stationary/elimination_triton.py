@@ -3,8 +3,8 @@
 The steps are the same as in :mod:`elimination`, in the type of the rates: the forward pass never subtracts, so float32
 keeps about six digits of every component. Reading one row or one column of a matrix in registers is slow, because each
 read is a sum over the whole matrix. So once half of the states have been removed, the remaining states are moved to a
-matrix of half the size. Rows of factors are N numbers apart, and N is a multiple of 4, so that a thread holds four
-neighbouring numbers and adds them up by itself.
+matrix of half the size. Rows of factors are N numbers apart, and N is a multiple of 4, so that each thread holds four
+neighbouring numbers and adds them up without other threads.
 Shapes: rates (B, n, n), mask (B, n) -> p (B, n); factors (B, N, N), transposed results of ``eliminate``, exits (B, n).
 """
 

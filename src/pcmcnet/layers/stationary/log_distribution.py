@@ -6,8 +6,8 @@ most 1 in every row, the log stationary distribution of the rates exp f is
 
     log p_i - m_i + a constant that makes the probabilities sum to 1.
 
-Other rate forms divide all rates of a set by the largest. Rates far below the largest one, and their gradients, then
-vanish in the floor, so that a network that separates alternatives well could reach such a state and never leave it.
+Other rate forms divide all rates of a set by the largest. Rates far below the largest one are then lost in the floor,
+and so are their gradients, so that a network that separates alternatives well could stop learning.
 Shapes: scores (B, J, J), mask (B, J) -> log p (B, J).
 """
 

@@ -1,4 +1,4 @@
-"""First and last step of ``log_stationary_distribution`` on a CUDA device: scaled rates and logs, one kernel per pass.
+"""Scaled rates and log-probabilities for ``log_stationary_distribution`` on a CUDA device, with one kernel per pass.
 
 Shapes: scores (B, n, n), mask (B, n) -> rates (B, n, n), scales (B, n); p, scales and mask (B, n) -> log p (B, n).
 """

@@ -50,10 +50,10 @@ def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: T
 
         s_k f_k = r_k + sum_{i<k} a_ik f_i - (s_k p_k b_k + l_k . (r_k + sum_{i<k} a_ik f_i)) 1.
 
-    So it is enough to compute the numbers in brackets, from products of rows with rows, one state at a time: one
-    matrix product then gives all rows. The means l_k . r_k are subtracted from the r_k first. The equation removes
-    these means anyway. If they were not subtracted first, the gradients of groups of states that rarely mix would lose
-    digits to cancellation.
+    So it is enough to compute the numbers in brackets, from products of rows with rows, one state at a time; one matrix
+    product then gives all rows. The means l_k . r_k are subtracted from the r_k first. The equation removes these means
+    anyway. If they were not subtracted first, the gradients of groups of states that rarely mix would lose digits to
+    cancellation.
     """
     rows, leave = flow[:, m:top, :m], q[:, m:top, :top].tril(m - 1)
     means = (flow[:, m:top, :top] * leave).sum(2)  # (B, b)

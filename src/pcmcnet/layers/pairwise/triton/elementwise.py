@@ -45,7 +45,7 @@ def unit_number(unit):
 
 @triton.jit
 def drop(h, seed, pair, unit, limit):
-    """Set entries of (R, C) to 0, drawn by seed, pair (R,) and unit (C,); the weights contain the dropout scale."""
+    """Set entries of (R, C), chosen by a hash of seed, pair (R,) and unit (C,), to 0; the weights contain the scale."""
     a, b = pair_numbers(pair, seed)
     return drop_units(h, a, b, unit_number(unit), limit)
 

@@ -167,7 +167,7 @@ def first_hidden(
     C: tl.constexpr,
     TJ: tl.constexpr,
 ):
-    """Fill (pairs, H) from ``left`` and ``right`` (B, J, H), whose rows are E and F apart.
+    """Fill (pairs, H) from ``left`` and ``right`` (B, J, H), whose row strides are E and F.
 
     The grid is (units, block of j, set), so that ``right`` is read once.
     """
@@ -368,7 +368,7 @@ def first_hidden_backward(
 ):
     """Sum over j for each i, and over i for each j; the grid is (units, block of j, set).
 
-    ``dleft`` (blocks, rows, H) gets a partial sum for each block of real j. ``dright`` (sets, J, H), with rows D apart,
+    ``dleft`` (blocks, rows, H) gets a partial sum for each block of real j. ``dright`` (sets, J, H), with row stride D,
     is filled. A chunk may begin and end anywhere in a set: only the rows of the set within the chunk are summed.
     """
     wait_for_earlier()
@@ -404,7 +404,7 @@ def first_hidden_backward(
 
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
 def sum_row_parts(sizes, J, parts, out, row0, rows, H, D, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """Add up the parts of ``first_hidden_backward``, (blocks, rows, H) -> (rows, H), rows D apart; 0 at padding."""
+    """Add up the parts of ``first_hidden_backward``, (blocks, rows, H) -> (rows, H) with row stride D; 0 at padding."""
     wait_for_earlier()
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)

@@ -170,9 +170,9 @@ def bring_tiles(h, weight, shared, bounds, across, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
-    """Wait for the group's turn; return a tile (ROWS, UNITS) of the product, added to x, and the next chunk's number.
+    """Wait for the group's turn; return a tile (ROWS, UNITS) of the product, added to x, and the next chunk's index.
 
-    ``i`` is the number of the tile's first chunk. The tiles of the two groups alternate.
+    ``i`` is the index of the tile's first chunk. The tiles of the two groups alternate.
     """
     hs, ws, _, barriers = shared
     empty, ready, turns, _ = barriers
@@ -311,7 +311,7 @@ def _forward_tiles(
 
 @gluon.jit
 def _slopes(x, SLOPE: gl.constexpr):
-    """Return 1 above 0 and the slope elsewhere; a block of assembly, for the reason given in ``drop_units``."""
+    """Return 1 above 0 and the slope elsewhere, in a block of assembly for the reason given in ``drop_units``."""
     return gl.inline_asm_elementwise(
         """{
         .reg .pred up;

@@ -1,12 +1,12 @@
 """Positions of pairs in memory: by set and row, without padding and without pairs of an alternative with itself.
 
-A row (b, i) is an alternative that is left, with number b J + i; it has a pair (b, i, j) for every other real j. Real
+A row (b, i) is an alternative that is left, with index b J + i; it has a pair (b, i, j) for every other real j. Real
 alternatives come first, so the pair is at
 
     starts_b + i (n_b - 1) + j - (j > i)        with starts_b the sum of n (n - 1) over the sets before.
 
-Only the device knows the sizes n: tensors have room for the pairs of padded sets, and kernels read the actual number.
-Without a mask all n^2 pairs are included, because the alternatives entered are not the same as those left.
+Only the device knows the sizes n: tensors have room for the pairs of padded sets, and kernels read the actual number of
+pairs. Without a mask all n^2 pairs are included, because the alternatives entered are not the same as those left.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -26,7 +26,7 @@ from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
 
 class DeviceChunk(NamedTuple):
-    """Some rows; ``bounds`` are the numbers of their first pair and of the first pair after them."""
+    """Some rows; ``bounds`` are the indices of their first pair and of the first pair after them."""
 
     rows: range
     bounds: Tensor  # (2,) int64
@@ -100,7 +100,7 @@ def columns(places: int) -> int:
 
 @triton.jit(do_not_specialize=["sets", "J"])
 def _count(mask, sizes, sets, J, R: tl.constexpr, C: tl.constexpr):
-    """Write the numbers of real alternatives."""
+    """Write the number of real (not padded) alternatives in each set."""
     wait_for_earlier()
     b, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     at = b.to(tl.int64)[:, None] * J + j[None, :]
@@ -125,7 +125,7 @@ def _add_up_pairs(sizes, starts, whole, sets, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["J", "count", "rows", "total"])
 def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl.constexpr):
-    """Write the first pair at each multiple of ``rows``: the end of a chunk, and the beginning of the next."""
+    """Write the index of the first pair of every ``rows``-th row, where one chunk ends and the next begins."""
     wait_for_earlier()
     k = tl.arange(0, C)
     row = tl.minimum(k.to(tl.int64) * rows, total)
@@ -138,7 +138,7 @@ def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl
 
 @triton.jit
 def set_of(sizes, starts, bounds, b):
-    """Return the size of a set, and the position of its first pair in a chunk; negative if the chunk begins later."""
+    """Return the size of a set, and its first pair's position in a chunk, negative if the chunk begins after it."""
     return tl.load(sizes + b), tl.load(starts + b) - tl.load(bounds)
 
 
