@@ -5,7 +5,7 @@ must be within a range. The nodes with the highest bounds are split first, on th
 exclusion lowers the bound most. If fixing the number of alternatives shown closes much of the gap at the root, nodes
 are first split by that number. If the constraints leave only one feasible value for an alternative, it is fixed.
 
-Shapes: B nodes, n alternatives, m constraint rows, not counting limits on the number shown.
+Shapes: B nodes, n alternatives, m constraint rows (limits on the number shown need no row).
 """
 
 from __future__ import annotations
@@ -107,13 +107,13 @@ def _step(
 
 
 def _toggles(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
-    """Return all offers with one alternative added or removed, and the index of the original offer of each."""
+    """Return all offers with one alternative added or removed, and the index of the offer that each was made from."""
     b, n = offers.shape
     return np.repeat(np.arange(b), n), (offers[:, None] ^ np.eye(n, dtype=np.bool_)).reshape(b * n, n)
 
 
 def _exchanges(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
-    """Return all offers with one alternative exchanged for another, and the index of the original offer of each."""
+    """Return all offers with one alternative exchanged, and the index of the offer that each was made from."""
     owner, shown, hidden = np.nonzero(offers[:, :, None] & ~offers[:, None, :])
     neighbours = offers[owner]
     neighbours[np.arange(len(owner)), shown] = False
@@ -210,7 +210,11 @@ class BranchAndBound(ABC):
         return self.best + self.gap * abs(self.best)
 
     def _roots(self) -> Nodes:
-        """Return one root, or one per alternative (as the one with the largest revenue) if none is always shown."""
+        """Return the root nodes.
+
+        If an alternative is always shown, there is one root. Otherwise, there is a root for each alternative that may
+        be shown; it contains the offers in which that alternative has the largest revenue.
+        """
         n, rows = len(self.offer), self.rows
         if rows.always.any():
             shown, hidden = rows.always[None].copy(), rows.never[None].copy()

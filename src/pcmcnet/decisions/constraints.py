@@ -32,7 +32,7 @@ def solve_integer_program(objective: Floats, **program: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress standard output: HiGHS prints messages to it, but other programs read results of commands from it."""
+    """Suppress standard output, so that messages printed by HiGHS do not mix with the results of a command."""
     if sys.stdout is not None:
         sys.stdout.flush()
     try:

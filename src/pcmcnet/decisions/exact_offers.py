@@ -119,12 +119,12 @@ _REVENUE_TOLERANCE = 1e-12  # relative change at which Dinkelbach's method has c
 def best_mixture_offer(
     value: Logits, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
 ) -> SearchResult:
-    """Search for the best offer to the single individual of ``value`` until it is proven or ``stop`` returns True."""
+    """Find the best offer to the only individual in ``value``; stop if it is proven or ``stop`` returns True."""
     return _MixtureSearch(value, rows, start).run(stop)
 
 
 class _MixtureSearch(BranchAndBound):
-    """Branch and bound with the best offers of single logits as bounds; the warm start holds the offers' revenues."""
+    """Branch and bound with bounds from the best offer of each logit; the warm start is the revenue of these offers."""
 
     def __init__(self, value: Logits, rows: ConstraintRows, start: Bools) -> None:
         super().__init__(value, rows, start)
@@ -189,7 +189,7 @@ class _MixtureSearch(BranchAndBound):
 
 @dataclass(frozen=True, eq=False)
 class NestedLogits:
-    """Nested logits: utilities (P, n), nests (n,) and their log-sums (M,), revenue (n,)."""
+    """Nested logits: utilities (P, n), nest of each alternative (n,), log-sum coefficients (M,) and revenue (n,)."""
 
     utilities: Floats
     nests: Ints
@@ -207,7 +207,7 @@ class NestedLogits:
 
     @property
     def attraction(self) -> Floats:
-        """(P, n) attractions a, with utilities scaled to a maximum of 0."""
+        """(P, n) attractions a, with the utilities shifted so that their maximum is 0."""
         below = self.utilities - self.utilities.max(axis=1, keepdims=True)
         attraction: Floats = np.exp(below / self.logsums[self.nests])
         return attraction
@@ -218,7 +218,7 @@ class NestedLogits:
 
 
 def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
-    """Find the best offer, or a bound for ``start``; unless the conditions above hold, it is the largest revenue."""
+    """Return the best offer, or ``start`` with a bound (the largest revenue unless the conditions above hold)."""
     best = float(expected_revenue(value, start[None])[0])
     highest = SearchResult(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
     fixed = np.flatnonzero(rows.always)
@@ -283,12 +283,15 @@ _ROOT_STEPS, _NODE_STEPS = 40, 2  # subgradient steps of the multipliers at the 
 def best_chain_offer(
     value: Chains, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
 ) -> SearchResult:
-    """Search for the best offer to the single individual of ``value`` until it is proven or ``stop`` returns True."""
+    """Find the best offer to the only individual in ``value``; stop if it is proven or ``stop`` returns True."""
     return _ChainSearch(value, rows, start).run(stop)
 
 
 class _ChainSearch(BranchAndBound):
-    """Branch and bound with Markov decision processes; the warm start holds relative values, then multipliers."""
+    """Branch and bound with bounds from Markov decision processes.
+
+    The warm start holds relative values, followed by multipliers.
+    """
 
     by_size = True
     value: Chains

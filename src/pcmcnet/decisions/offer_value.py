@@ -1,8 +1,8 @@
 """Expected revenue of offers: V(S) = sum_i P(i | S) r_i per choice, for many offers in one call.
 
-An offer is a row of a matrix (B, n) over the n alternatives of a catalogue, True if an alternative is shown, and each
-offer is made to one of P individuals. P(. | S) is a known function of S for two families of models, which are mixtures
-of C components with weights w_c:
+Offers are the rows of a boolean matrix (B, n), which is True where one of the n alternatives of a catalogue is shown.
+Each offer is made to one of P individuals. P(. | S) is a known function of S for two families of models, which are
+mixtures of C components with weights w_c:
 
     chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
     logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
@@ -112,7 +112,7 @@ class Logits(_Mixtures):
 
 @dataclass(frozen=True, eq=False)
 class BlackBoxModel:
-    """A model of unknown structure; ``data`` has the whole catalogue as the choice set of each individual."""
+    """A model of unknown structure; in ``data``, every individual's choice set is the whole catalogue."""
 
     model: Predictor
     data: ChoiceData

@@ -62,7 +62,7 @@ _PROBABILITY_TOLERANCE = 1e-5  # networks compute in float32
 
 
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
-    """Return the revenue function of offers; ``sets`` has the whole catalogue as the choice set of each individual."""
+    """Return the revenue function of offers; in ``sets``, every choice set is the whole catalogue."""
     black_box = BlackBoxModel(model, sets, revenue)
     for structure in (_chains, _logits, _nested):
         value = structure(_members(model), sets, revenue)
@@ -94,7 +94,7 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
-    """Return the members as mixtures of logits, or None if a member is not one or the draws do not fit into memory."""
+    """Return the members as mixtures of logits; None if one has another form or the draws do not fit into memory."""
     if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
         return None
     weights, attraction = [], []

@@ -2,10 +2,10 @@
 
     rows of the table  ->  chunks of fixed size  ->  offers for each chunk, local or on workers  ->  row groups
 
-Each chunk is searched separately, from starts drawn with the seed, so the result depends neither on the worker nor on
-the rest of the table. Chunks do not depend on the row groups of a file, and only a few chunks are in memory at once.
-The result is therefore the same, byte for byte, whether it is computed in one process, on workers, or from a table in
-memory.
+Each chunk is searched separately, from starting offers drawn with the seed, so the result depends neither on the worker
+nor on the rest of the table. Chunks do not depend on the row groups of a file, and only a few chunks are in memory at
+once. The result is therefore the same, byte for byte, whether it is computed in one process, on workers, or from a
+table in memory.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> It
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offers:
-    """Result of :func:`optimise_offers`: offers to P individuals, found by local search without a proof.
+    """Result of :func:`optimise_offers`: offers to P individuals, found by local search, not proven optimal.
 
     Attributes
     ----------

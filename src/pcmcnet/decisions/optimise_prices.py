@@ -1,8 +1,8 @@
 """Find the prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for the alternatives on offer.
 
-Continuous prices follow the gradient of the choice probabilities to a local maximum. Prices from a ladder are proven to
-be the best if the model allows a proof for offers. An inventory limits the expected demand. The algorithms are in
-``price_search.py``.
+Continuous prices are improved along the gradient of the margin until it reaches a local maximum. Prices from a ladder,
+a list of allowed prices, are proven to be the best for the models whose best offers can be proven. An inventory limits
+the expected demand. The algorithms are in ``price_search.py``.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def optimise_prices(
         Lowest and highest price, as one pair for all alternatives or a mapping from labels to pairs. By default, from
         half to twice the current price.
     ladder
-        The allowed prices, instead of ``bounds``. The prices are then proven to be the best if the model allows a proof
-        for offers.
+        The allowed prices, instead of ``bounds``. The prices are then proven to be the best if the model is one whose
+        best offers can be proven.
     constraints
         Constraints on the offer, with a ladder only, because alternatives can then be left out. By default, all
         alternatives are offered.

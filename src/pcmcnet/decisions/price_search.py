@@ -83,12 +83,12 @@ class Margin(NamedTuple):
         return gradient
 
     def own_responses(self, prices: Floats) -> Floats:  # (n,) -> (n,)
-        """Return the derivative of each log-probability with respect to its own price."""
+        """Return the derivative of each alternative's log-probability with respect to its price."""
         response = slopes(self.model, self._priced(prices[None]), self.column)
         return np.diag(response.reshape(len(prices), len(prices)))
 
     def _priced(self, prices: Floats) -> ChoiceData:
-        """Return a set for each price list; prices are in float64, because float32 is too coarse for differences."""
+        """Return a choice set per price list; prices are in float64, because float32 is too coarse for differences."""
         copies = [np.arange(prices.shape[1])] * len(prices)
         sets = compose_sets(self.sets, copies, np.zeros(len(prices), np.int64))
         return replace(sets, features={**sets.features, self.column: Numeric(prices.ravel())})  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def best_prices(
 
 
 def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
-    """Return price lists to start from: the current prices, moved within their bounds, and random prices."""
+    """Return price lists to start from: the current prices, clipped to their bounds, and random prices."""
     lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM_PRICE_LISTS, len(before)))])
     return np.where(margin.moves, lists, before)
 
@@ -163,7 +163,7 @@ def prices_on_ladder(
     rng: np.random.Generator,
     deadline: float,
 ) -> tuple[Floats, Bools, SearchResult]:
-    """Choose a price for each alternative, or leave it out; return prices, offered alternatives and the search."""
+    """Choose a price for each alternative or leave it out; return prices, offered alternatives and search result."""
     if not len(ladder) or not np.isfinite(ladder).all():
         raise InputError("ladder: expected at least one price, all of them finite numbers.")
     # 1. Build the extended catalogue of pairs.
@@ -230,7 +230,7 @@ def prices_in_stock(
     rng: np.random.Generator,
     labels: Sequence[str],
 ) -> tuple[Floats, Floats]:
-    """Return the best prices and the shadow prices; ``limit`` (n,) is the largest probability of each alternative."""
+    """Return the best prices and the shadow prices; ``limit`` (n,) is the highest probability allowed for each."""
     # 1. Start from the price lists with the smallest excess demand, then the largest margin.
     lists = price_lists(margin, before, low, high, rng)
     over = np.maximum(margin.at(lists)[0] - limit, 0.0).sum(axis=1)

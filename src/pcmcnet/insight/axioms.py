@@ -202,7 +202,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
 
 
 def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
-    """Check uniform expansion: with several copies of every alternative, its copies together keep its probability."""
+    """Check uniform expansion: if every alternative is copied equally often, its copies sum to its old probability."""
     inside = [places_in_set(data, s) for s in sets]
     log_p = predict_sets(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
@@ -217,7 +217,7 @@ def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, toler
 
 
 def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> AxiomFinding:
-    """Check copies: offer one alternative (C,) of each set twice; the gain of its copies equals the loss of the others.
+    """Check copies: measure how much the others lose if one alternative (C,) of each set is offered twice.
 
     ``of_a_logit`` is the loss relative to the loss in a logit: 0 if the copies share the original probability, 1 if
     the others lose as much as in a logit.

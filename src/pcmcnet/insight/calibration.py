@@ -216,7 +216,7 @@ class _Bootstrap(NamedTuple):
 
 
 def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, bootstrap: _Bootstrap) -> CalibrationCurve:
-    """Bin M cases with probabilities p and outcomes y; case m belongs to set ``owner[m]`` with its weight."""
+    """Bin M cases with probabilities p and outcomes y; case m has the weight of its set, ``owner[m]``."""
     # 1. Weighted means of prediction and outcome in each bin.
     w = weights[owner]
     place = equal_bins(p, w, bins)

@@ -6,11 +6,13 @@ The moves from i to j form a flow, and each alternative is left as often as it i
     f_ij = p_i q_ij,        sum_j f_ij = sum_j f_ji.
 
 The two flows of a pair need not be equal. Their difference f_ij - f_ji is the net flow; net flows form cycles. They
-vanish in a reversible chain, where q_ij = u_j s_ij with a symmetric s: its stationary distribution is proportional to u
-in every choice set, as in a logit. ``circulation`` is the share of all moves that belong to cycles, from 0 to 1.
+vanish in a reversible chain, where q_ij = u_j s_ij with a symmetric s. The stationary distribution of such a chain is
+proportional to u in every choice set, as in a logit. ``circulation`` is the share of all moves that belong to cycles,
+from 0 to 1.
 
-The time scale of the chain is arbitrary, so the time to settle is counted in moves: the mean number of moves within the
-relaxation time, in which the slowest deviation from the stationary distribution shrinks to 1/e.
+The time scale of the chain is arbitrary, so the time to settle is counted in moves. It is the mean number of moves
+within the relaxation time, which is the time in which the slowest deviation from the stationary distribution shrinks to
+1/e.
 """
 
 from __future__ import annotations
@@ -89,13 +91,13 @@ class Chain(NotebookMixin):
 
     @property
     def circulation(self) -> float:
-        """Share of all moves that belong to cycles: 0 if reversible, 1 if all moves go round in the same direction."""
+        """Share of all moves that belong to cycles: 0 if reversible, 1 if no pair has moves in both directions."""
         total = float(self.flows.sum())
         return float(np.abs(self.net_flows).sum()) / 2 / total if total else 0.0
 
     @property
     def moves_to_settle(self) -> float:
-        """Mean number of moves in the relaxation time: 0 for one alternative, inf if it is lost in rounding."""
+        """Mean number of moves in the relaxation time; 0 for one alternative, inf if it is too large to compute."""
         n = len(self.rates)
         if n < 2:
             return 0.0

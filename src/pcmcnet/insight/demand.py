@@ -168,7 +168,7 @@ def demand(
 def _shares(
     model: Predictor, data: ChoiceData, column: str, followed: Bools, sets: Ints, changed: Floats
 ) -> Floats:  # (K, N) or (K, S) -> (K, sets)
-    """Return the share of the followed alternatives in some sets, for each row of changed values."""
+    """Return the total probability of the ``followed`` alternatives in each set, for each row of changed values."""
     point, position = np.repeat(np.arange(len(changed)), len(sets)), np.tile(sets, len(changed))
     out = np.empty(len(position))
     for chunk in chunk_positions(data.sizes[position]):

@@ -2,7 +2,7 @@
 
 Each method draws on ``ax``, or on a new figure if ``ax`` is None, with the current matplotlib style, and returns the
 axes. :meth:`ExplanationPlots.numbers` returns the data behind a figure. The drawing functions are in ``pcmcnet.plots``,
-which belongs to a later stage, so they are imported when a figure is drawn.
+which imports this package, so they are only imported when a figure is drawn.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int)
 
 
 def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
-    """Return the alternatives whose value changes: a title, and a label or indices in the flat columns."""
+    """Return the groups of alternatives whose values change, each as a title and a label or flat indices."""
     if data.labels is not None:
         share = np.bincount(data.labels.codes, p * spread(data.weights, data.offsets), len(data.labels.categories))
         most = np.argsort(-share, kind="stable")[:MAX_DEMAND_LABELS]

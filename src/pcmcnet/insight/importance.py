@@ -8,10 +8,11 @@ permuted:
                               "sets"    the values of whole sets, in order, between sets of the same size
                               "rows"    the values of all alternatives, over all sets
 
-"within" keeps the values of every set, so all shuffled sets are plausible. It changes only which alternative has which
-value, on which the choice depends. It does not measure what a column says about the set as a whole: a feature that is
-constant within sets has importance 0. "sets" measures that, too, but a set whose size occurs only once stays unchanged.
-"rows" mixes sets of different levels, such as short and long trips, and predicts sets that never occur.
+"within" keeps the values of every set, so all shuffled sets are plausible. It changes only which alternative of a set
+has which value, and thus measures how the column affects the choice within the set. It does not measure what a column
+says about the set as a whole, so a feature that is constant within sets has importance 0. "sets" measures that, too,
+but a set whose size occurs only once stays unchanged. "rows" mixes the values of very different sets, such as short and
+long trips, and predicts sets that never occur.
 
     importance = loss with the column shuffled - loss with the original column
 

@@ -1,4 +1,4 @@
-"""Context effects by order: log-odds of two alternatives, decomposed by how many others act on them jointly.
+"""Context effects by order: the log-odds of two alternatives, split by how many others act on them jointly.
 
     log P(i | S) / P(k | S)  =  preference of the pair alone                    order 1: the whole log-odds of a logit
                               + effect of each single other alternative         order 2: the last order of a CDM

@@ -40,7 +40,7 @@ _MAX_NAME_COLUMNS = 3  # columns that a name shows
 
 
 def alternative_name(data: ChoiceData, place: int) -> str:
-    """Return the name of the alternative with a flat index."""
+    """Return the name of the alternative with this flat index."""
     if data.labels is not None:
         label: str = data.labels.categories[int(data.labels.codes[place])]
         return label
@@ -52,7 +52,7 @@ def alternative_name(data: ChoiceData, place: int) -> str:
 
 
 def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
-    """Return the columns used to name the alternatives of a set, which are given by their flat indices."""
+    """Return the columns used to name the alternatives of a set, given the flat indices of these alternatives."""
     codes = {name: values for name in data.features if (values := _codes(data, name, inside)) is not None}
     chosen = [name for name in codes if isinstance(data.features[name], Categorical)][:1]
     groups = codes[chosen[0]] if chosen else np.zeros(len(inside), np.int64)
@@ -226,7 +226,7 @@ def require_place(data: ChoiceData, place: object, what: str) -> int:
 
 
 def position_of(data: ChoiceData, choice_set: Any) -> int:
-    """Return the position of a choice set by its id; an id that was read as text also matches."""
+    """Return the position of the choice set with this id; the id can also be given as text."""
     positions = np.flatnonzero(data.set_ids == choice_set)
     if not positions.size:
         positions = np.flatnonzero(data.set_ids.astype(str) == str(choice_set))
@@ -302,7 +302,7 @@ def plain_repr(value: Any) -> str:
 
 
 def set_id_of(data: ChoiceData, place: int) -> Any:
-    """Return the id of the choice set of an alternative as a Python number or string."""
+    """Return the id of the choice set that contains an alternative, as a Python number or string."""
     value = data.set_ids[int(set_of(data, place))]
     return value.item() if isinstance(value, np.generic) else value
 
@@ -368,7 +368,7 @@ def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
 
 
 def _guess(name: str, values: Floats) -> str | None:
-    """Return the kind of scale without a true zero that the name and the values suggest, or None."""
+    """Guess from name and values whether the scale lacks a true zero; return the kind of scale, or None if not."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or not len(values):
         return None

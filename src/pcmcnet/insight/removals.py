@@ -1,13 +1,13 @@
-"""Effect of removing one alternative from a set on the others, as used by the context search and the audit.
+"""Effect on the other alternatives of a set if one is removed, as used by the context search and the audit.
 
 For a set S, a removed alternative r and every other alternative i:
 
     shift_i = log P(i | S - r) - log P(i | S),        change of log P(i) / P(j) = shift_i - shift_j.
 
-The pair whose log-ratio changes most has the largest and the smallest shift. The mean over all m (m - 1) / 2 pairs
-follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. In a logit, all alternatives
-have the same shift, -log(1 - P(r | S)). An alternative with probability 0 in either set has no shift. Shapes: C cases
-(set, r); M = total number of other alternatives over all cases.
+The pair whose log-ratio changes most consists of the alternatives with the largest and the smallest shift. The mean
+over all m (m - 1) / 2 pairs follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. In
+a logit, all alternatives have the same shift, -log(1 - P(r | S)). An alternative with probability 0 in either set has
+no shift. Shapes: C cases (set, r); M = total number of other alternatives over all cases.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Removals:
 
     @property
     def case(self) -> Ints:
-        """(M,) case of each entry."""
+        """(M,) index of the case that each entry belongs to."""
         return np.repeat(np.arange(len(self.removed)), np.diff(self.offsets))
 
     @cached_property

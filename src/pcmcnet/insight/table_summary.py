@@ -1,7 +1,7 @@
 """Summary of a table: the number and sizes of its choice sets, its columns, and the choices.
 
 For a numeric feature, comparing the mean over chosen alternatives with the mean over all offered ones shows what people
-prefer. In both means, every set has its weight; in the second mean, the alternatives of a set have equal weights.
+prefer. Both means use the weights of the sets; in the second mean, the alternatives of a set share its weight equally.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ alternative replace its utility:
 
 because d logit p = d log p / (1 - p). In a multinomial logit, it is the ratio of the coefficients, the same for every
 alternative, and ``MNL.willingness_to_pay`` returns it with a standard error; in other models, it varies between
-alternatives. An alternative of set S has the weight w_S p_i, so each set has the weight w_S. Desirable features have a
-positive value. Travel time has a negative value; minus this value is the value of time.
+alternatives. An alternative of set S has the weight w_S p_i, so the weights within S sum to w_S. Desirable features
+have a positive value. Travel time has a negative value; its absolute value is called the value of time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TradeOff:
     low, high
         Quartiles over alternatives.
     odd
-        Share of the weight with the opposite sign.
+        Weighted share of alternatives whose value has the opposite sign to the median.
     ends
         Interval for the median, for an ensemble; None for other models.
     """
@@ -173,7 +173,7 @@ def _require_features(data: ChoiceData, *names: str) -> None:
 
 
 def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], reference: str) -> Floats:
-    """Return the first quartile, the median, the third quartile and the opposite-sign share of each trade-off."""
+    """Return the quartiles of each trade-off, and the share with the opposite sign to the median, as (columns, 4)."""
     reference_slope = own_responses(slopes(model, data, reference), data.offsets)
     weights: Floats = spread(data.weights, data.offsets) * np.exp(predicted_log_p(model, data))
     valid = (np.abs(reference_slope) > _MIN_RELATIVE_SLOPE * np.abs(reference_slope).max(initial=0)) & (weights > 0)
@@ -283,8 +283,8 @@ def willingness_to_pay(
 ) -> WillingnessToPay:
     """Compute the value of one more unit of a numeric feature in units of price, for every alternative.
 
-    Desirable features have a positive willingness to pay. For travel time it is negative; minus this value is the value
-    of time.
+    Desirable features have a positive willingness to pay. For travel time it is negative; its absolute value is called
+    the value of time.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Plot the Markov chain of a choice set: rates as a heat map, flows as arrows between the alternatives.
 
 Alternatives are nodes on a circle, with areas proportional to their probabilities. The width of an arrow is
-proportional to the flow. An arrow is coloured if the reverse flow is weaker; the larger the imbalance, the stronger the
-colour; in a reversible chain, all arrows are grey. At most 12 alternatives are drawn, the most probable ones.
+proportional to the flow. An arrow is coloured if the reverse flow is weaker, and the larger the imbalance, the stronger
+the colour. In a reversible chain, all arrows are grey. Only the 12 most probable alternatives are drawn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MIN_COLOURED_RATE = 1e-4  # smaller rates share the lightest colour
 
 
 class FlowArrow(NamedTuple):
-    """The flow from one alternative to another, by their indices in the chart."""
+    """The flow between two alternatives, which are identified by their indices in the chart."""
 
     source: int
     target: int

@@ -1,7 +1,7 @@
 """Charts of bars, lines and intervals: described once, drawn with matplotlib here and with plotly in reports.
 
 A function such as ``importance_chart`` describes a chart: marks with values and intervals, row names, axes, colours, a
-caption, and the numbers as a table. :func:`draw_chart` draws any chart on matplotlib axes, and
+caption, and a table of the values. :func:`draw_chart` draws any chart on matplotlib axes, and
 :func:`pcmcnet.plots.page_figures.page_figure` turns it into a figure of a report. Neither function depends on what a
 chart shows.
 """
@@ -52,7 +52,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bars:
-    """A horizontal bar for each row of the chart or, in a chart without rows, a vertical bar at each ``at``."""
+    """A horizontal bar for each row or, in a chart without rows, a vertical bar at each position in ``at``."""
 
     values: Sequence[float]
     colours: Sequence[int]  # indices in the colour cycle, or GREY

@@ -249,7 +249,7 @@ def draw_preference_maps(
         Positions of third alternatives to mark, by their effect on a; "attraction" is marked as c with index A.
         Default: the positions in figure 2 of the paper.
     error
-        Title and error map (see :func:`preference_error`) for an additional last panel with its own scale; default
+        Title and error map (see :func:`preference_error`) for an additional last panel with a separate scale; default
         none.
 
     Returns
@@ -376,7 +376,7 @@ def _label(axes: Axes, features: tuple[str, str], *, bottom: bool, left: bool) -
 
 
 def _mark(axes: Axes, points: Mapping[str, Point], marker: str) -> None:
-    """Mark and label points, legible on black and on white."""
+    """Mark and label points so that they are legible on black and on white."""
     from matplotlib.patheffects import withStroke
 
     for label, (x, y) in points.items():

@@ -1,6 +1,6 @@
 """Plots of what drives predictions: importance of columns, demand curves, categories, rivals, taste distributions.
 
-Rows are sorted, the largest on top; a note reports the number of rows left out. A demand curve has one line per
+Rows are sorted with the largest on top; a note reports the number of rows left out. A demand curve has one line per
 segment, plotted against the percentage change of a column or against its values; a dot marks the current value.
 """
 
@@ -248,7 +248,7 @@ def plot_demand(
 
 
 def categories_chart(effects: CategoryEffects, names: ColumnNames = DEFAULT_NAMES) -> Chart:
-    """Describe the lift of each category, the largest on top: blue above 1, orange below 1, grey not significant."""
+    """Describe the lift of each category, the largest on top: blue above 1, orange below 1, grey if not significant."""
     rows, column = effects.rows, names[effects.column]
     values = [row.lift for row in rows]
     low, high = finite_ends(values, [row.low for row in rows], [row.high for row in rows])
@@ -304,7 +304,7 @@ def shown_alternatives(example: ExampleSet) -> list[int]:
 
 
 def probabilities_chart(example: ExampleSet) -> Chart:
-    """Describe the probabilities of a choice set, the most probable on top, the chosen one in the second colour."""
+    """Describe the probabilities of a choice set, sorted with the largest on top; the choice has the second colour."""
     order = shown_alternatives(example)
     rows = tuple(example.names[k] + (" (chosen)" if k == example.chosen else "") for k in order)
     rest = len(example.p) - len(order)
@@ -323,7 +323,7 @@ def probabilities_chart(example: ExampleSet) -> Chart:
 
 
 def plot_probabilities(example: ExampleSet, ax: Axes | None = None) -> Axes:
-    """Plot the probabilities of a choice set, the most probable on top, the chosen one in the second colour.
+    """Plot the probabilities of a choice set, sorted with the largest on top; the choice has the second colour.
 
     Parameters
     ----------

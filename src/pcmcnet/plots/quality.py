@@ -78,7 +78,7 @@ class LearningCurve(NamedTuple):
     Attributes
     ----------
     epoch
-        (epochs,) numbers of the epochs.
+        (epochs,) epoch numbers.
     train_loss
         (epochs,) training loss.
     valid_epoch, valid_loss
@@ -211,7 +211,7 @@ def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | N
 
 
 def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw losses by epoch and, if it changes, the learning rate below them; write the figure to a file.
+    """Draw losses by epoch, with the learning rate below them if it changes; write the figure to a file.
 
     Parameters
     ----------
@@ -368,7 +368,7 @@ def plot_calibration(
 
 
 def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.PathLike[str]) -> Path:
-    """Draw the calibration of models, all alternatives on the left, favourites on the right; write the figure.
+    """Draw the calibration of models for all alternatives (left) and for favourites (right); write the figure.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The sections of a report: one function for each part of an explanation, in the order of the report.
 
-The first sections show what the model does (columns, responses, context, single choice sets), the next ones how well it
-predicts (fit, calibration, axioms), and the last ones what it is (table, model).
+The first sections show what the model does (columns, responses, context, example choice sets), the next ones how
+well it predicts (fit, calibration, axioms), and the last ones what it is (table, model).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def search_chart(tuning: Tuning) -> SearchChart:
 
 
 def _limits(losses: Floats) -> tuple[float, float]:
-    """Return the limits of the loss axis: from the best loss to four times the median's distance from it."""
+    """Return the limits of the loss axis; the upper one is at most 4 times as far from the best loss as the median."""
     low, high = float(losses.min()), float(losses.max())
     bulk = float(np.median(losses)) - low
     high = min(high, low + 4 * bulk) if bulk > 0 else high

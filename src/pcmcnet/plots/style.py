@@ -1,4 +1,4 @@
-"""The common style of all plots: colours for colour-blind readers, light axes, and names never parsed as formulas.
+"""The common style of all plots: colours for colour-blind readers, light axes, and no parsing of names as formulas.
 
 The user's matplotlib settings (``rcParams``) take precedence: they determine fonts, lines and grids, and also the
 colour cycle unless it is matplotlib's default. The settings are never changed.

@@ -2,9 +2,9 @@
 
     HTML        one self-contained page: it fetches nothing, and a content security policy enforces that. It follows
                 the reader's light or dark mode, fits a phone and prints well. A page with plotly figures contains the
-                plotly script; without JavaScript, the reader sees the numbers of each figure as a table. The markup is
+                plotly script; without JavaScript, the reader sees the values of each figure as a table. The markup is
                 in `templates`, which escape all text and control characters.
-    Markdown    the same text and tables; a figure becomes the table of its numbers
+    Markdown    the same text and tables; a figure becomes a table of its values
     text        for a terminal: paragraphs, tables and notes, without section titles and figures
     notebook    a title and blocks. A result defines `_short`, its one-line description, and `_blocks`, its contents;
                 parts of an explanation are shown as the sections that `pcmcnet.plots` builds.
@@ -250,7 +250,7 @@ class ReportPartMixin(NotebookMixin):
 
 
 def figures_as_tables(blocks: Sequence[Block]) -> list[Block]:
-    """Replace each figure by a folded table of its numbers."""
+    """Replace each figure by a folded table of its values."""
     return [
         Table(cells=block.numbers, folded=block.caption) if isinstance(block, Figure | Intervals) else block
         for block in blocks

@@ -1,8 +1,8 @@
 """The elements of a report, independent of the output format: sections of text, facts, tables and figures.
 
 A result is turned into sections once; ``formats.py`` renders them as an HTML page, as Markdown or as plain text. A
-figure holds the traces and layout of plotly and always comes with its numbers: a page shows them below the figure, a
-Markdown file shows them instead of the figure.
+figure holds the traces and layout of plotly and always comes with a table of its values. A page shows this table below
+the figure, and a Markdown file shows it instead of the figure.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A plotly figure with its caption and its numbers as a table."""
+    """A plotly figure with its caption and a table of its values."""
 
     traces: tuple[Mapping[str, Any], ...]
     caption: str

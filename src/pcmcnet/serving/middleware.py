@@ -168,8 +168,8 @@ _INTERNAL_ERROR = "internal error: see the server log."
 class GateMiddleware:
     """Checks host and token, adds security headers and counts requests.
 
-    ``open_paths`` need no token; ``routes`` have their own labels in the metrics. ``stopping`` returns True while the
-    server is stopping; a request that is cancelled during that time also gets a response.
+    ``open_paths`` need no token; each path in ``routes`` has a separate label in the metrics. ``stopping`` returns True
+    while the server is stopping; a request that is cancelled during that time also gets a response.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
     {"individual": {column: value, ...}, "alternatives": [{column: value, ...}, ...]}
 
 Values are read like the rows of a table: numbers become float32, categories are identified by their text, and rich
-values (vectors, text, images) are read according to their kind. Each column is checked as a whole; only if this check
-fails are single values checked, so that the message can name the set and the alternative. Sets and alternatives are
+values (vectors, text, images) are read according to their kind. Each column is checked as a whole. If this check fails,
+its values are checked one by one, so that the message can name the set and the alternative. Sets and alternatives are
 counted from 0.
 """
 
@@ -53,7 +53,7 @@ class InputColumn:
 
 
 def input_columns(schema: Schema) -> dict[str, InputColumn]:
-    """Return the columns of a request, individual-level columns first; raise ConfigError for an outside option."""
+    """Return the columns of a request, individual-level ones first; raise ConfigError if there is an outside option."""
     if schema.outside is not None:
         raise ConfigError(
             f"the service does not support the model's outside option {schema.outside!r}: predict tables with "

@@ -99,7 +99,7 @@ class TimedProtocol(H11Protocol):
 
 
 def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    """Cancel a timer; return None to replace it."""
+    """Cancel a timer, if there is one; return None, which the caller stores instead of it."""
     if timer is not None:
         timer.cancel()
     return None
@@ -229,5 +229,5 @@ def _tuned_process() -> Iterator[None]:
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    """Return False for uvicorn's message that requests are cancelled on shutdown, because clients get a response."""
+    """Filter out uvicorn's message that requests are cancelled on shutdown, because their clients get a response."""
     return not str(record.msg).startswith("Cancel %s running task(s)")

@@ -97,7 +97,7 @@ def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
 
 
 def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> list[str] | None:
-    """Return the categories of the training table; if the saved facts lack some, they are taken from the encoder."""
+    """Return the categories in the training table; any that the saved facts lack are taken from the encoder."""
     listed: list[str] | None = facts["categories"]
     if listed is not None and facts["distinct"] is not None and len(listed) < facts["distinct"]:
         encoder: Any = getattr(model, "encoder_", None)
@@ -342,7 +342,7 @@ class OfferQuery:
         )
 
     def evaluate(self, model: ChoiceModel) -> tuple[OfferValue, SearchResult | None]:
-        """Return revenue as a function of the offer and, if every offer needs a call of the model, the best offer."""
+        """Return revenue as a function of the offer, and the best offer if each offer needs a call of the model."""
         value = structure_of(model, self.data, self.revenue)
         if not isinstance(value, BlackBoxModel):
             return value, None

@@ -109,7 +109,7 @@ class Job:
         return self.query == other.query == "log_proba" and self.model == other.model
 
     def position_of(self, label: str) -> str:
-        """Return the position in the request of the first alternative with a label, as text."""
+        """Return a text that says where in the request a label first occurs."""
         data = self.data if self.request_sets is None else self.request_sets
         labels = data.labels
         assert labels is not None
@@ -209,7 +209,7 @@ class Worker:
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:
-        """Admit a request for the block; raise RequestError if the server is busy or stopping."""
+        """Admit a request for the duration of the block; raise RequestError if the server is busy or stopping."""
         with self._changed:
             if (refusal := self.refusal()) is not None:
                 raise refusal

@@ -360,7 +360,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove the alternatives that have the label (None for any) and fulfil the condition (None for none)."""
+    """Remove the alternatives that have the label (if it is not None) and fulfil the condition (if it is not None)."""
 
     label: str | None
     where: Expression | None
@@ -368,7 +368,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add copies of the alternatives ``like``, under a new label, where the condition holds for the original."""
+    """Copy the alternatives with the label ``like`` that fulfil the condition, and give the copies a new label."""
 
     label: str | None
     like: str | None

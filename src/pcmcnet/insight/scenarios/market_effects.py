@@ -34,7 +34,7 @@ _NEW_GROUP = "(new)"  # group of added alternatives, if groups are positions
 
 
 class Groups(NamedTuple):
-    """G groups, by name."""
+    """G groups of alternatives, before and after a change."""
 
     names: tuple[str, ...]
     by: str  # what defines the groups
@@ -86,7 +86,7 @@ def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[
 
 
 def _originals(offer: ScenarioOffer) -> Bools:
-    """Return a mask (N,) of the original table's alternatives; a second alternative with the same origin is a copy."""
+    """Return a mask (N,) of alternatives in the original table; a second alternative with the same origin is a copy."""
     original = np.zeros(len(offer.origin), np.bool_)
     original[np.unique(offer.origin, return_index=True)[1]] = True
     return original & (offer.origin >= 0)
@@ -172,7 +172,7 @@ class ConsumerSurplus:
 
 
 def surplus_by_set(model: Any, before: ChoiceData, after: ChoiceData, cost: str) -> Floats:  # -> (S,)
-    """Return the surplus of each set; :func:`require_surplus` has checked that it is defined."""
+    """Return the change of surplus in each set; :func:`require_surplus` must have checked that it is defined."""
     (old, shares), (new, _) = model._log_sums(before), model._log_sums(after)
     surplus: Floats = (shares * (new - old) / marginal_utility(model, before, cost, old)).sum(axis=1)
     return surplus

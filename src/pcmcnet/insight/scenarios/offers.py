@@ -1,9 +1,10 @@
 """The alternatives on offer in each choice set, and statements that change them.
 
-An offer consists of the choice data that the model predicts and of display names. The data and the names differ for a
-new alternative: the model treats it like the alternative it was copied from, with the same constants, nest and
-category. ``origin`` records the alternative of the original table from which each alternative stems, so that groups can
-be compared before and after. Shapes: N alternatives in S sets after the changes, N0 alternatives in the original table.
+An offer consists of the choice data that the model predicts and of display names. The two differ for a new alternative
+whose label the model does not know: in the data, it keeps the label of the alternative it was copied from, so it has
+the same constants, nest and category. ``origin`` records the alternative of the original table from which each
+alternative stems, so that groups can be compared before and after. Shapes: N alternatives in S sets after the changes,
+N0 alternatives in the original table.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _ROLES = {  # roles of columns that a change cannot set, and what to do instead
 
 
 class ChangeExtent(NamedTuple):
-    """Number of alternatives that a change affects, and of choice sets that they belong to."""
+    """Number of alternatives that a change affects, and number of choice sets that contain them."""
 
     alternatives: int
     sets: int
 
     @classmethod
     def of(cls, mask: Bools, data: ChoiceData) -> ChangeExtent:
-        """Return the extent of the alternatives in a mask (N,)."""
+        """Return the extent of a change that affects the alternatives in a mask (N,)."""
         return cls(int(mask.sum()), int((sum_by_set(mask, data.offsets) > 0).sum()))
 
 
@@ -78,7 +79,7 @@ class ScenarioOffer:
         return cls(data, names, np.arange(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_))
 
     def apply(self, statement: Statement, known: frozenset[str] = frozenset()) -> tuple[ScenarioOffer, ChangeExtent]:
-        """Return the offer after a change, and its extent; ``known`` are the labels that the model has seen."""
+        """Return the offer after a change, and the change's extent; ``known`` are the labels seen by the model."""
         match statement:
             case Assign():
                 mask = self.selected(statement.where)

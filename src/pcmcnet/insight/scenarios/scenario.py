@@ -200,7 +200,7 @@ def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> I
 
 
 def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
-    """Yield a note on removed alternatives that every choice set offers."""
+    """Yield a note if the scenario removes alternatives that every choice set offers."""
     if first.labels is None or not offer.lost.any():
         return
     counts = np.bincount(first.labels.codes, minlength=len(first.labels.categories))
