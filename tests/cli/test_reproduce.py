@@ -66,7 +66,7 @@ def test_table_3_names_its_missing_files(cli: Run) -> None:
         (["table1", "-o", "file"], "file cannot be a folder"),
         (["table1", "-o", "out", "--data", "nowhere.csv"], "nowhere.csv"),
         (["table3", "-o", "out", "--sets", "100"], "sets is the size of a simulated table"),
-        (["table3", "-o", "out", "--simulated", "--data", "."], "exclude each other"),
+        (["table3", "-o", "out", "--simulated", "--data", "."], "mutually exclusive"),
         (["table2", "-o", "out"], "table2"),
         (["table1"], "--output"),
     ],

@@ -223,7 +223,7 @@ def test_a_ranked_alternative_must_be_available() -> None:
 @pytest.mark.parametrize(
     ("roles", "problem"),
     [
-        ({"chosen": "taken"}, r"chosen \('taken'\) and rank \('place'\) exclude each other"),
+        ({"chosen": "taken"}, r"chosen \('taken'\) and rank \('place'\) are mutually exclusive"),
         ({"features": ["price", "place"]}, "'place' is declared as rank and also as a model input"),
         ({"alternative": "place"}, "'place' is declared as rank and also as alternative"),
     ],

@@ -165,7 +165,7 @@ def test_the_papers_settings_are_those_of_table_2() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": "x", "simulated": True}, "data and simulated exclude each other"),
+        ({"data": "x", "simulated": True}, "data and simulated are mutually exclusive"),
         ({"sets": 100}, "sets is the size of a simulated table"),
         ({"folds": 3, "simulated": True}, "folds are only supported for larch's table"),
     ],

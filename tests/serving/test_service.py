@@ -73,7 +73,10 @@ def test_a_model_of_unknown_structure_gives_a_heuristic_offer(make_trips: Any, m
         ({"keep": [7]}, "keep, entry 0: expected the index of an alternative, from 0 to 2, got 7."),
         ({"least": 0}, "least: expected an integer of at least 1, got 0."),
         ({"most": 1.5}, "most: expected an integer of at least 1, got 1.5."),
-        ({"least": 3, "most": 2}, "most: expected at least the value of 'least' and the length of 'keep', got 2."),
+        (
+            {"least": 3, "most": 2},
+            "most: expected at least 'least' and the number of entries of 'keep', got 2.",
+        ),
         ({"colour": 1}, "the request: unknown entry 'colour'."),
         ({"model": "other"}, "model: 'other' is not served."),
     ],

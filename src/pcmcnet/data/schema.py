@@ -202,7 +202,7 @@ class Schema:
             if times > 1:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
         if self.chosen is not None and self.rank is not None:
-            raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) exclude each other: keep one.")
+            raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) are mutually exclusive: keep one.")
         for role in ("chosen", "rank", "available", "weight", "person"):
             if (name := getattr(self, role)) in inputs:
                 why = ", or a model would memorise the persons" if role == "person" else ""

@@ -303,7 +303,7 @@ def run_table3(
         If ``data``, ``simulated``, ``sets`` and ``folds`` do not go together.
     """
     if data is not None and simulated:
-        raise ConfigError("data and simulated exclude each other: use one of them.")
+        raise ConfigError("data and simulated are mutually exclusive: use only one of them.")
     if sets is not None and not simulated:
         raise ConfigError("sets is the size of a simulated table: use it with simulated (--simulated).")
     if folds is not None and (simulated or data is not None):

@@ -49,7 +49,9 @@ class Wrapper(ChoiceModel):
         super().__init__(**wrapper_options(inner, inner_options), **options)
         if isinstance(inner, ChoiceModel):
             if encoders is not None:
-                raise ConfigError("encoders belong to a model given by its name: a model object has its own encoders.")
+                raise ConfigError(
+                    "encoders can be passed only if the model is given by name: a model object has its own."
+                )
             extras = dict(inner.extras)
         else:
             extras = {"encoders": modules} if (modules := require_encoders(encoders)) else {}
@@ -160,7 +162,7 @@ def wrapper_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, 
     if not isinstance(model, ChoiceModel):
         return {"model": model, "options": dict(options or {})}
     if options is not None:
-        raise ConfigError("options belong to a model given by its name: a model object has its own options.")
+        raise ConfigError("options can be passed only if the model is given by name: a model object has its own.")
     return {"model": model.name, "options": asdict(model.config)}
 
 

@@ -112,7 +112,7 @@ def explanation_sections(explanation: Explanation) -> list[Section]:
 
 
 def _opening(explanation: Explanation) -> list[Section]:
-    """Return the first sections of a report: findings with their figures, and the key figures."""
+    """Return the first sections of a report: the findings with their evidence, and the key numbers."""
     points = tuple(Point(finding.text, finding.figures, finding.part) for finding in explanation.findings)
     findings = [Section(name="findings", title="Findings", blocks=(Points(points),))] if points else []
     return [*findings, overview_section(explanation)]

@@ -141,9 +141,9 @@ def trade_offs_section(part: TradeOffs, names: ColumnNames = DEFAULT_NAMES) -> S
             for row, r in zip(rows, part.rows, strict=True)
         ]
     text = (
-        f"The change of {names[part.reference]} that keeps the probability of an alternative constant if another "
+        f"The change in {names[part.reference]} that keeps the probability of an alternative constant when another "
         f"feature rises by one unit: the median over {part.sets:,} choice sets, weighted by predicted probability. "
-        f"Opposite sign: share of alternatives whose trade-off has the other sign."
+        f"Opposite sign: share of alternatives whose trade-off has the opposite sign to the median."
     )
     how = (
         f"The interval for the median is based on {part.members} networks: the value of a further network would "

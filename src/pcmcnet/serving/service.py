@@ -332,7 +332,7 @@ class OfferQuery:
         # 3. Read the limits of the size, and write all constraints as rows.
         least, most = (_size(request, key, default, n) for key, default in (("least", 1), ("most", n)))
         if least > most or always.sum() > most:
-            raise unprocessable(f"most: expected at least the value of 'least' and the length of 'keep', got {most}.")
+            raise unprocessable(f"most: expected at least 'least' and the number of entries of 'keep', got {most}.")
         shown_now = np.zeros(n, np.bool_)
         shown_now[now] = True
         every = np.ones((1, n))

@@ -391,7 +391,7 @@ def test_encoders_are_refused_by_models_without_contents(tmp_path: Path) -> None
     assert list(named.extras["encoders"]) == ["node"]
     with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
         Ensemble("mnl", 2, encoders={"node": Ring()})
-    with pytest.raises(ConfigError, match="encoders belong to a model given by its name"):
+    with pytest.raises(ConfigError, match="encoders can be passed only if the model is given by name"):
         Calibrated(PCMCNet(), encoders={"node": Ring()})
     folder = Ensemble("mnl", 2).fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logits")
     with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):

@@ -62,7 +62,7 @@ class UnseenCounts(dict[str, UnseenCount]):
     """Counts of unseen categories by column, added up over the chunks of a table."""
 
     def count(self, code: CategoryCode, column: Categorical, indices: NDArray[np.int32]) -> None:
-        """Count the rows of a column with ``UNSEEN_INDEX``."""
+        """Count the rows of a column whose index is ``UNSEEN_INDEX``."""
         where = np.flatnonzero(indices == UNSEEN_INDEX)
         first = column.categories[column.codes[where[0]]] if where.size else ""
         self.setdefault(code.name, UnseenCount(code.common)).add(where.size, len(indices), first)

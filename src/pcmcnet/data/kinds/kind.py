@@ -4,7 +4,7 @@
 
 A content is one value of a content column: a text, a picture, a vector. Reading checks every content and gives equal
 contents the same index; it does not depend on models. A code holds what a model learns about a column from the training
-part (a scale, a vocabulary). The code is saved as JSON, and converts the contents of any later table to numbers. An
+part (a scale, a vocabulary). The code is saved as JSON and converts the contents of later tables to numbers. An
 encoder maps these numbers to vectors, and a part-worth module maps them to a term of the utility.
 
 A new kind needs a subclass of :class:`Kind` and a call of :func:`register`. The subclass must define a name, a code and

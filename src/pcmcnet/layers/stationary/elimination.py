@@ -33,7 +33,7 @@ from pcmcnet.layers.tensor_ops import real_pairs
 
 
 def scaled_rates(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
-    """Return the rates between real states divided by the largest of them, 0 elsewhere, and this largest rate."""
+    """Return the rates between real states (0 elsewhere), divided by the largest rate, and that largest rate."""
     q = torch.where(real_pairs(mask), rates, 0).to(working_type(rates.device)).contiguous()
     scale = q.amax((1, 2)).clamp_min_(torch.finfo(q.dtype).tiny)  # a set without rates: any positive number works
     q /= scale[:, None, None]

@@ -50,7 +50,7 @@ def require_classes_and_members(classes: int | Literal["auto"], by: ClassesBy, m
 
 
 def one_network(config: Any) -> dict[str, int]:
-    """Return the option ``members=1`` if the number is "auto", for callers that average models themselves."""
+    """Return ``members=1`` as an option if ``members`` is "auto", for callers that average models themselves."""
     return {"members": 1} if getattr(config, "members", 1) == "auto" else {}
 
 
