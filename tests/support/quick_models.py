@@ -30,5 +30,6 @@ QUICK: dict[str, dict[str, Any]] = {
     "reslogit": {"layers": 2, **_SHORT},
     "rf": _FOREST,
     "rumnet": {"hidden": (4,), "samples": 2, **_SHORT},
+    "stacking": {"models": ("mnl", "pcmcnet"), "options": ({}, {"hidden": (4,), **_SHORT, "members": 1}), "folds": 2},
     "tastenet": {"hidden": (4,), **_SHORT},
 }

@@ -32,6 +32,7 @@ from pcmcnet.models.reslogit import ResLogit as ResLogit
 from pcmcnet.models.rules import RankBy as RankBy
 from pcmcnet.models.rules import Uniform as Uniform
 from pcmcnet.models.rumnet import RUMnet as RUMnet
+from pcmcnet.models.stacking import Stacking as Stacking
 from pcmcnet.models.tastenet import TasteNet as TasteNet
 from pcmcnet.models.tcnet import TCNet as TCNet
 from pcmcnet.models.thurstone import Thurstone as Thurstone
@@ -63,6 +64,7 @@ MODELS: dict[str, type[ChoiceModel]] = {
         RankBy,
         ResLogit,
         RUMnet,
+        Stacking,
         TasteNet,
         Thurstone,
         Uniform,

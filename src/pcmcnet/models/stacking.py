@@ -1,0 +1,612 @@
+"""Stacking (Wolpert, 1992; Breiman, 1996): a weighted average of models, with weights from out-of-fold predictions.
+
+    P(i | S) = sum_m a_m P_m(i | S),        a_m >= 0,  sum_m a_m = 1
+
+A fit has three steps:
+
+    1. every model predicts every choice set by a fit that has not seen it, in K folds of whole persons
+    2. the weights a maximise the likelihood of the choices under these predictions
+    3. the models with a weight are fitted to all choice sets
+
+The weights have a Dirichlet prior with one additional choice for each model, so equal weights are the answer without
+data. The log-likelihood is concave in the weights, and EM climbs it: with the responsibilities r_ms of model m for the
+choice in set s, and the weights w_s of the choice sets,
+
+    r_ms = a_m p_ms / sum_l a_l p_ls,        a_m = (sum_s w_s r_ms + 1) / (sum_s w_s + M).
+
+A stack stays in the family of Markov chains: an average of chains is the stationary distribution of a chain, with the
+rates q_ij = sum_m a_m p^m_i q^m_ij / sum_m a_m p^m_i, and any model is a chain with the rates q_ij = P(j).
+
+Shapes: S choice sets, N alternatives, M models.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.columns.ragged import ordered_pairs
+from pcmcnet.errors import ConfigError, InputError, PcmcNetError
+from pcmcnet.layers import stationary_distribution
+from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
+from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
+from pcmcnet.models.interface.latent_classes import LatentClasses
+from pcmcnet.models.wrapper import build_model, member_files, restore_member
+from pcmcnet.progress import StepReporter, show_steps
+from pcmcnet.reports.formats import Summary
+from pcmcnet.selection import Fold, TrialLog, cross_folds, held_out_weights
+from pcmcnet.training.run_folder import SEARCH, member_folder, open_run_folder
+
+log = logging.getLogger("pcmcnet")
+
+T = TypeVar("T")
+
+# By default: the chain, which has context effects and learns from features; trees, which find thresholds and
+# interactions; and latent classes, since people differ. Without features, the models of labels join.
+DEFAULT_MODELS = ("pcmcnet", "boosted", "lc-mnl")
+LABEL_MODELS = ("pcmcnet", "lc-mnl", "pcmc", "cdm")
+MIN_WEIGHT = 0.01  # a model below it is not fitted to all choice sets: it would cost time and change nothing
+PRIOR_CHOICES = 1.0  # additional choices of each model in the Dirichlet prior
+EM_STEPS, EM_TOLERANCE = 10_000, 1e-9  # steps at most; change of the weights at which EM ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackingConfig:
+    """Options of a stack.
+
+    Parameters
+    ----------
+    models
+        Names of the models, as ``pcmcnet models`` lists them. None takes PCMC-Net, boosted utilities and the latent
+        class logit, or, if the table has labels but no features, PCMC-Net, the latent class logit, PCMC and CDM.
+    options
+        Options of each model, in the same order; an empty tuple leaves all of them at their defaults.
+    folds
+        Number of folds of the out-of-fold predictions, 3 by default. Each model is fitted once per fold, and once more
+        to all choice sets.
+    """
+
+    models: tuple[str, ...] | None = None
+    options: tuple[Mapping[str, Any], ...] = ()
+    folds: int = 3
+
+    def __post_init__(self) -> None:
+        require_number("folds", self.folds, whole=True, low=2)
+        if self.models is None:
+            if self.options:
+                raise ConfigError("options belong to models: name the models, too.")
+            return
+        names = (self.models,) if isinstance(self.models, str) else tuple(self.models)
+        options = tuple(dict(entry) for entry in self.options) or ({},) * len(names)
+        if not names or len(options) != len(names):
+            raise ConfigError(f"expected options for each of the {len(names)} models of the stack, got {len(options)}.")
+        models = [build_model(name, entry) for name, entry in zip(names, options, strict=True)]
+        for model in models:
+            if model.gives == "ranking":
+                raise ConfigError(f"{type(model).__name__} gives a ranking, not probabilities: leave it out.")
+        object.__setattr__(self, "models", names)
+        object.__setattr__(self, "options", tuple(asdict(model.config) for model in models))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackMember:
+    """A model of the stack: its weight, and the NLL of its out-of-fold predictions."""
+
+    label: str
+    model: str
+    weight: float
+    out_of_fold_nll: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackingRecord(FitRecord):
+    """How the weights were learnt.
+
+    Parameters
+    ----------
+    members
+        All models with out-of-fold predictions, also those whose weight is 0.
+    out_of_fold_nll
+        NLL of the stack: each fold is predicted with weights learnt from the other folds.
+    folds
+        Number of folds; 0 if the table was too small, and the weights are equal.
+    left_out
+        Models that could not be fitted, with the reason.
+    """
+
+    members: tuple[StackMember, ...]
+    out_of_fold_nll: float | None = None
+    folds: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedStack(FittedState):
+    """The fitted models with a weight, and their weights (M,)."""
+
+    record: StackingRecord
+    models: tuple[ChoiceModel, ...]
+    weights: Floats
+
+
+class Stacking(ChainModel):
+    """Weighted average of several models, for the best prediction.
+
+    The weights maximise the likelihood of out-of-fold predictions. A model that cannot be fitted to the table is left
+    out, and ``summary()`` says so. A fit takes about as long as three fits of each model.
+
+    Parameters
+    ----------
+    models
+        Models, or names of models: a list, or a mapping from labels of your choice. None, the default, takes PCMC-Net,
+        boosted utilities and the latent class logit, or, if the table has labels but no features, PCMC-Net, the latent
+        class logit, PCMC and CDM. The models that you pass stay as they are.
+    options
+        Options of each model, in the same order, if the models are given by name.
+    folds
+        Number of folds of the out-of-fold predictions, 3 by default.
+
+    Attributes
+    ----------
+    members_
+        The fitted models with a weight of at least 1%.
+    weights_
+        Their weights, which sum to 1.
+
+    Examples
+    --------
+    >>> Stacking(["mnl", "boosted"]).config.models
+    ('mnl', 'boosted')
+    """
+
+    name = "stacking"
+    config_class = StackingConfig
+    config: StackingConfig
+    reads_contents = True
+    record_class = StackingRecord
+    _state: FittedStack
+
+    def __init__(
+        self,
+        models: Sequence[ChoiceModel | str] | None = None,
+        *,
+        options: Sequence[Mapping[str, Any]] = (),
+        folds: int = 3,
+        **unknown: Any,
+    ) -> None:
+        names, entries = _names_and_options(models, options)
+        super().__init__(models=names, options=entries, folds=folds, **unknown)
+
+    # -- fit --------------------------------------------------------------------------------------------------
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStack:
+        data = train if valid is None else train.concat(valid)
+        models = self._unfitted(data.schema)
+        stack = _StackFit(models, data, run, StepReporter())
+        with open_run_folder(run.run_folder, resume=run.resume):
+            if len(models) == 1:
+                (label,) = models
+                fitted = stack.fit_to_all(label, 1)
+                member = StackMember(label=label, model=fitted.name, weight=1.0, out_of_fold_nll=None)
+                return FittedStack(
+                    record=StackingRecord(members=(member,), folds=0), models=(fitted,), weights=np.ones(1)
+                )
+            folds = cross_folds(data.with_positive_weight(), run.seed, self.config.folds)
+            with show_steps(len(models) * (len(folds) + 1), show=run.progress) as steps:
+                return _StackFit(models, data, run, steps).fit(folds, self.identity)
+
+    def _unfitted(self, schema: Schema) -> dict[str, ChoiceModel]:
+        """Return the models by label; a name that is used twice gets a number."""
+        names, options = self.config.models, self.config.options
+        if names is None:
+            names = DEFAULT_MODELS if schema.features else LABEL_MODELS
+            options = ({},) * len(names)
+        models: dict[str, ChoiceModel] = {}
+        for name, entries in zip(names, options, strict=True):
+            number = sum(label.partition(" ")[0] == name for label in models) + 1
+            models[name if number == 1 else f"{name} {number}"] = build_model(name, entries)
+        return models
+
+    @property
+    def members_(self) -> tuple[ChoiceModel, ...]:
+        """The fitted models with a weight."""
+        return self._state.models
+
+    @property
+    def weights_(self) -> Floats:
+        """(M,) weights of :attr:`members_`; they sum to 1."""
+        return self._state.weights
+
+    # -- prediction -------------------------------------------------------------------------------------------
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        return log_weighted_mean(self._member_log_p(data), self.weights_)
+
+    def _member_log_p(self, data: ChoiceData) -> Floats:
+        """(M, N)."""
+        return np.stack([member._log_proba(data) for member in self.members_])
+
+    def predict_proba_given(self, data: Any, history: ChoiceData) -> Floats:
+        """Return probabilities of people whose earlier choices are known, one per row of the table in its order.
+
+        Parameters
+        ----------
+        data
+            Choice sets to predict, as for ``predict_proba``.
+        history
+            Earlier choice sets of the same persons, with their choices.
+
+        Returns
+        -------
+        numpy.ndarray
+            The weighted average over the members. Members without latent classes ignore the history.
+        """
+        parts = [
+            weight * (m.predict_proba_given(data, history) if isinstance(m, LatentClasses) else m.predict_proba(data))
+            for m, weight in zip(self.members_, self.weights_, strict=True)
+        ]
+        mean: Floats = np.sum(parts, axis=0)
+        return mean
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
+        """D log P_i = sum_m a_m P_mi d log P_mi / P_i."""
+        slopes = _all_or_none(member._slopes(data, column) for member in self.members_)
+        if slopes is None:
+            return None
+        logs = self._member_log_p(data)
+        share = np.exp(logs - log_weighted_mean(logs, self.weights_)) * self.weights_[:, None]  # (M, N)
+        at = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(data.rows))
+        mean: Floats = np.einsum("mp,mp->p", share[:, at], np.stack(slopes))
+        return mean
+
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
+        """Return the expected largest utility and the share of each class of each member, if all members have them."""
+        sums = _all_or_none(member._log_sums(data) for member in self.members_)
+        if sums is None:
+            return None
+        shares = [weight * share for weight, (_, share) in zip(self.weights_, sums, strict=True)]
+        return np.concatenate([largest for largest, _ in sums], 1), np.concatenate(shares, 1)
+
+    def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
+        """Return the stack as a mixture of logits, or None if a member is not one: see :meth:`ChoiceModel.as_logits`.
+
+        Parameters
+        ----------
+        data
+            Choice sets.
+        """
+        logits = _all_or_none(member.as_logits(data) for member in self.members_)
+        if logits is None:
+            return None
+        shares = [weight * share for weight, (share, _) in zip(self.weights_, logits, strict=True)]
+        return np.concatenate(shares, 1), np.concatenate([log_p for _, log_p in logits], 1)
+
+    # -- the chain --------------------------------------------------------------------------------------------
+
+    def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
+        """Yield the rates of the averaged chain, one choice set at a time."""
+        shares, chains = self.fixed_chains(data)
+        for s, rates in enumerate(chains):
+            q = torch.from_numpy(rates)  # (K, n, n)
+            p = stationary_distribution(q)  # (K, n)
+            flow = torch.einsum("k,ki,kij->ij", torch.from_numpy(shares[s]), p, q)
+            mean = torch.einsum("k,ki->i", torch.from_numpy(shares[s]), p)
+            yield np.array([s]), (flow / mean[:, None]).unsqueeze(0)
+
+    def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
+        """Return the chains of all members, and the shares with which their stationary distributions are averaged.
+
+        A member that is a mixture of logits has a chain for each, with the rates q_ij = exp(u_j). Any other member has
+        the rates q_ij = P(j | S) in the set as it is.
+
+        Parameters
+        ----------
+        data
+            Choice sets.
+
+        Returns
+        -------
+        tuple
+            Shares (S, K), and rates (K, n, n) of each choice set.
+        """
+        shares, rates = [], []
+        for member, weight in zip(self.members_, self.weights_, strict=True):
+            if isinstance(member, ChainModel):
+                member_shares, member_rates = member.fixed_chains(data)
+            else:
+                logits = member.as_logits(data)
+                member_shares, log_p = logits or (np.ones((len(data), 1)), member._log_proba(data)[:, None])
+                member_rates = [_logit_chains(part) for part in np.split(log_p, data.offsets[1:-1])]
+            shares.append(weight * member_shares)
+            rates.append(member_rates)
+        return np.concatenate(shares, 1), [np.concatenate(parts) for parts in zip(*rates, strict=True)]
+
+    # -- about the model --------------------------------------------------------------------------------------
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters of all members, and their weights."""
+        return sum(member.num_parameters for member in self.members_) + len(self.members_) - 1
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Caveats of the members, and models that could not be fitted."""
+        of_members = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
+        left_out = (f"{label} was left out: {reason}" for label, reason in self._state.record.left_out.items())
+        return (*of_members, *left_out)
+
+    def summary(self) -> Summary:
+        """Return a table of the members: weight, out-of-fold NLL, parameters and seconds.
+
+        Returns
+        -------
+        Summary
+            Prints as a table; has formats for LaTeX, HTML and Markdown.
+        """
+        record = self._state.record
+        labels = [member.label for member in record.members if member.weight > 0]
+        fitted = dict(zip(labels, self.members_, strict=True))
+        facts = {
+            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
+            "parameters": f"{self.num_parameters:,} in all",
+        }
+        if record.out_of_fold_nll is not None:
+            facts["out-of-fold NLL"] = f"{record.out_of_fold_nll:.4f} ({record.folds} folds)"
+        if record.left_out:
+            facts["left out"] = "; ".join(f"{label} ({reason})" for label, reason in record.left_out.items())
+        rows = [
+            (
+                member.label,
+                f"{member.weight:.3f}",
+                "-" if member.out_of_fold_nll is None else f"{member.out_of_fold_nll:.4f}",
+                f"{fitted[member.label].num_parameters:,}" if member.label in fitted else "-",
+                f"{fitted[member.label].table_.seconds or 0.0:.1f}" if member.label in fitted else "-",
+            )
+            for member in record.members
+        ]
+        head = ("model", "weight", "out-of-fold NLL", "parameters", "seconds")
+        return Summary(f"Stack of {len(self.members_)} models", facts, head, tuple(rows))
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        files: dict[str, bytes] = {}
+        for k, member in enumerate(self.members_, start=1):
+            files |= member_files(member, k)
+        return files
+
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedStack:
+        weights = np.array([member.weight for member in record.members if member.weight > 0])
+        models = tuple(restore_member(files, k) for k in range(1, len(weights) + 1))
+        return FittedStack(record=record, models=models, weights=weights)
+
+
+@dataclass(frozen=True)
+class _StackFit:
+    """One fit of a stack: its unfitted models by label, the choice sets, and how the fit runs."""
+
+    models: Mapping[str, ChoiceModel]
+    data: ChoiceData
+    run: FitRun
+    steps: StepReporter
+
+    def fit(self, folds: Sequence[Fold], identity: Mapping[str, Any]) -> FittedStack:
+        """Return the fitted stack; ``identity`` names the options in the log of an interrupted run."""
+        left_out: dict[str, str] = {}
+        # 1. Predict every choice set by fits that have not seen it.
+        losses = self._out_of_fold_losses(folds, identity, left_out)
+        # 2. Maximise the likelihood of these predictions.
+        labels = [label for label in self.models if label not in left_out]
+        set_weights = held_out_weights(folds) if folds else np.ones(0)
+        values = np.stack([losses[label] for label in labels]) if folds and labels else np.zeros((len(labels), 0))
+        weights = dict(zip(labels, without_negligible(stacking_weights(values, set_weights)), strict=True))
+        # 3. Fit the models with a weight to all choice sets. If one fails, the others share its weight.
+        fitted: dict[str, ChoiceModel] = {}
+        for label in labels:
+            if weights[label] > 0:
+                try:
+                    fitted[label] = self.fit_to_all(label, len(fitted) + 1)
+                except PcmcNetError as error:
+                    left_out[label] = str(error)
+        if not fitted:
+            reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
+            raise InputError(f"no model of the stack can be fitted to this table: {reasons}")
+        total = sum(weights[label] for label in fitted)
+        shares = {label: weights[label] / total if label in fitted else 0.0 for label in labels}
+        members = tuple(
+            StackMember(
+                label=label,
+                model=self.models[label].name,
+                weight=shares[label],
+                out_of_fold_nll=float(np.average(losses[label], weights=set_weights)) if folds else None,
+            )
+            for label in labels
+            if label not in left_out
+        )
+        record = StackingRecord(
+            members=members,
+            out_of_fold_nll=cross_fitted_nll(values, set_weights, [len(fold.weights) for fold in folds]),
+            folds=len(folds),
+            left_out=left_out,
+        )
+        final = np.array([shares[label] for label in fitted])
+        return FittedStack(record=record, models=tuple(fitted.values()), weights=final)
+
+    def fit_to_all(self, label: str, number: int) -> ChoiceModel:
+        """Return a model fitted to all choice sets; its ``table_.seconds`` is the duration of this fit."""
+        folder, on_epoch = self.run.run_folder, self.run.on_epoch
+        self.steps.begin(label)
+        began = time.perf_counter()
+        arguments = {
+            **self.run.inner_arguments,
+            "progress": False,
+            "run_folder": None if folder is None else member_folder(folder, number),
+            "on_epoch": self.steps.epochs(on_epoch, member=number),
+        }
+        fitted = unfitted_copy(self.models[label]).fit(self.data, **arguments)
+        fitted.add_table_facts(seconds=time.perf_counter() - began)
+        self.steps.end(label, f"fitted to all choice sets, {fitted.table_.seconds:.1f} s")
+        return fitted
+
+    def _out_of_fold_losses(
+        self, folds: Sequence[Fold], identity: Mapping[str, Any], left_out: dict[str, str]
+    ) -> dict[str, Floats]:
+        """Return the losses (S,) of each model's out-of-fold predictions; models that fail go to ``left_out``."""
+        folder = self.run.run_folder
+        run_identity = {"stack": identity, "table": self.run.fingerprint, "seed": self.run.seed}
+        trials = TrialLog.open(None if folder is None else folder / SEARCH, run_identity, resume=self.run.resume)
+        losses: dict[str, list[Floats]] = {label: [] for label in self.models}
+        for k, fold in enumerate(folds, start=1):
+            for label in self.models:
+                if label in left_out:
+                    continue
+                step = f"{label}, fold {k} of {len(folds)}"
+                self.steps.begin(step)
+                trial = trials.run_once(step, self._fold_trial(label, fold, left_out))
+                if trial:
+                    losses[label].append(np.asarray(trial))
+                    self.steps.end(step, f"NLL {np.average(trial, weights=fold.weights):.4f}")
+                else:
+                    left_out.setdefault(label, "it could not be fitted to a fold")
+                    self.steps.end(step, f"failed: {left_out[label]}")
+        return {label: np.concatenate(parts) for label, parts in losses.items() if parts and label not in left_out}
+
+    def _fold_trial(self, label: str, fold: Fold, left_out: dict[str, str]) -> Callable[[], Sequence[float]]:
+        """Return a function that fits a model to a fold and returns its held-out losses; none if the model fails."""
+
+        def trial() -> Sequence[float]:
+            model = unfitted_copy(self.models[label])
+            try:
+                model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
+                chosen = [
+                    model._checked_log_proba(sets)[sets.offsets[:-1] + sets.require_chosen("stacking")]
+                    for sets in fold.held_out
+                ]
+            except PcmcNetError as error:
+                left_out[label] = str(error)
+                log.info("stacking: %s is left out: %s", label, error)
+                return ()
+            return [min(-float(value), MAX_LOSS) for value in np.concatenate(chosen)]
+
+        return trial
+
+
+MAX_LOSS = 700.0  # of a choice that a model gives probability 0: JSON has no infinity, and exp(-700) is above 0
+
+
+# -- Weights ------------------------------------------------------------------------------------------------------
+
+
+def stacking_weights(losses: Floats, set_weights: Floats) -> Floats:  # (M, S), (S,) -> (M,)
+    """Return the weights that maximise the likelihood of out-of-fold predictions.
+
+    Parameters
+    ----------
+    losses
+        (M, S) negative log-probability of each choice under each model.
+    set_weights
+        (S,) weights of the choice sets; their mean does not matter.
+
+    Returns
+    -------
+    numpy.ndarray
+        (M,) weights that sum to 1; equal if there are no choice sets.
+    """
+    n = len(losses)
+    weights = np.full(n, 1 / max(n, 1))
+    if not losses.size:
+        return weights
+    # Probabilities are divided by the largest of each set, which changes no responsibility.
+    p = np.exp(losses.min(axis=0) - losses)
+    counts = set_weights / set_weights.mean()
+    for _ in range(EM_STEPS):
+        # 1. E step: the share of each choice that each model is responsible for.
+        mixed = weights[:, None] * p
+        responsibility = mixed / mixed.sum(axis=0)
+        # 2. M step: the mean share, with the choices of the prior.
+        update = (responsibility @ counts + PRIOR_CHOICES) / (counts.sum() + n * PRIOR_CHOICES)
+        change = np.abs(update - weights).max()
+        weights = update
+        if change < EM_TOLERANCE:
+            break
+    normalised: Floats = weights / weights.sum()
+    return normalised
+
+
+def without_negligible(weights: Floats) -> Floats:  # (M,) -> (M,)
+    """Return the weights with those below ``MIN_WEIGHT`` set to 0, and the others scaled to sum to 1."""
+    kept = np.where(weights < MIN_WEIGHT, 0.0, weights)
+    return kept / kept.sum() if kept.any() else weights
+
+
+def cross_fitted_nll(losses: Floats, set_weights: Floats, fold_sizes: Sequence[int]) -> float | None:
+    """Return the NLL of the stack, each fold predicted with weights learnt from the others; None without folds."""
+    if not losses.size or len(fold_sizes) < 2:
+        return None
+    fold = np.repeat(np.arange(len(fold_sizes)), fold_sizes)  # (S,)
+    nll = np.empty(losses.shape[1])
+    for k in range(len(fold_sizes)):
+        weights = stacking_weights(losses[:, fold != k], set_weights[fold != k])
+        nll[fold == k] = -log_weighted_mean(-losses[:, fold == k], weights)
+    return float(np.average(nll, weights=set_weights))
+
+
+def log_weighted_mean(logs: Floats, weights: Floats) -> Floats:  # (M, N), (M,) -> (N,)
+    """Return log sum_m a_m exp(logs_m); exact if all rows are equal, and -inf if all are."""
+    top = logs.max(axis=0)
+    shift = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        mean = shift + np.log(weights @ np.exp(logs - shift))
+    exact: Floats = np.where((logs == logs[0]).all(axis=0), logs[0], mean)
+    return exact
+
+
+def _all_or_none(values: Iterable[T | None]) -> list[T] | None:
+    """Return the values, or None if one of them is None."""
+    entries = list(values)
+    present = [value for value in entries if value is not None]
+    return present if len(present) == len(entries) else None
+
+
+def _logit_chains(log_p: Floats) -> Floats:  # (n, K) -> (K, n, n)
+    """Return the chains with the rates q_ij = P(j): only the alternative that is entered matters."""
+    p = np.exp(log_p - log_p.max(axis=0)).T  # (K, n)
+    rates: Floats = np.repeat(p[:, None, :], p.shape[1], axis=1)
+    rates[:, np.arange(p.shape[1]), np.arange(p.shape[1])] = 0.0
+    return rates
+
+
+# -- Options ------------------------------------------------------------------------------------------------------
+
+
+def unfitted_copy(model: ChoiceModel) -> ChoiceModel:
+    """Return an unfitted model of the same class with the same options."""
+    return type(model)(**model.get_params(deep=False))
+
+
+def _names_and_options(models: Any, options: Any) -> tuple[tuple[str, ...] | None, tuple[Mapping[str, Any], ...]]:
+    """Return the names and the options of models that are given as objects or by name."""
+    if models is None:
+        return None, tuple(options)
+    if isinstance(models, str | ChoiceModel) or not isinstance(models, Sequence):
+        raise ConfigError(f"models: expected a list of models or names, such as ['pcmcnet', 'mnl'], got {models!r}.")
+    if not any(isinstance(model, ChoiceModel) for model in models):
+        return tuple(models), tuple(options)
+    if options:
+        raise ConfigError("options belong to models given by name: model objects have their own.")
+    for model in models:
+        if isinstance(model, ChoiceModel) and model.extras:
+            raise ConfigError(f"{type(model).__name__} with custom encoders is not supported in a stack: leave it out.")
+    names = tuple(model.name if isinstance(model, ChoiceModel) else model for model in models)
+    return names, tuple(asdict(model.config) if isinstance(model, ChoiceModel) else {} for model in models)

@@ -1,0 +1,230 @@
+"""Stacks: weights by hand, members left out, the averaged chain, saved and resumed runs."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
+from pcmcnet import MNL, Boosted, PCMCNet, Stacking, Uniform, evaluate, load, stationary_distribution
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.ragged import ordered_pairs
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.stacking import (
+    DEFAULT_MODELS,
+    LABEL_MODELS,
+    cross_fitted_nll,
+    log_weighted_mean,
+    stacking_weights,
+    without_negligible,
+)
+
+QUICK: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 16, "weight_decay": 0.1, "members": 1}
+
+
+@pytest.fixture(scope="module")
+def stack(trips: ChoiceData) -> Stacking:
+    """A fitted stack to ask, never to change."""
+    fitted: Stacking = Stacking([MNL(), Boosted(trees=5), PCMCNet(**QUICK)]).fit(trips, seed=3, progress=False)
+    return fitted
+
+
+# -- weights -------------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_one_choice_by_hand() -> None:
+    """One choice, with probability 1 under the first model and 1/2 under the second.
+
+    The weight a of the first maximises log((1 + a) / 2) + log a + log(1 - a). The derivative is
+    1 / (1 + a) + 1 / a - 1 / (1 - a) = (1 - 3 a²) / (...), so a = 1 / sqrt(3).
+    """
+    weights = stacking_weights(np.array([[0.0], [math.log(2)]]), np.ones(1))
+    np.testing.assert_allclose(weights, [1 / math.sqrt(3), 1 - 1 / math.sqrt(3)], atol=1e-7)  # where EM ends
+
+
+def test_weights_are_equal_without_data_and_for_equal_models() -> None:
+    np.testing.assert_array_equal(stacking_weights(np.zeros((2, 0)), np.zeros(0)), [0.5, 0.5])
+    np.testing.assert_allclose(stacking_weights(np.full((4, 9), 1.3), np.ones(9)), 0.25, rtol=1e-12)
+
+
+def test_weights_sum_to_one_and_ignore_the_scale_of_set_weights() -> None:
+    rng = np.random.default_rng(0)
+    losses, set_weights = rng.exponential(size=(3, 50)), rng.uniform(0.5, 2, 50)
+    weights = stacking_weights(losses, set_weights)
+    assert weights.sum() == pytest.approx(1, abs=1e-15)
+    np.testing.assert_allclose(stacking_weights(losses, 100 * set_weights), weights, rtol=1e-9)
+    # A choice set of weight 2 counts as two.
+    doubled = stacking_weights(np.concatenate([losses, losses], 1), np.concatenate([set_weights, set_weights]))
+    np.testing.assert_allclose(doubled, stacking_weights(losses, set_weights), atol=0.05)  # the prior counts half
+
+
+def test_no_other_weights_have_a_higher_posterior() -> None:
+    rng = np.random.default_rng(1)
+    losses = rng.exponential(size=(3, 40))
+    weights = stacking_weights(losses, np.ones(40))
+
+    def posterior(a: np.ndarray) -> float:
+        return float(np.log(a @ np.exp(-losses)).sum() + np.log(a).sum())
+
+    others = rng.dirichlet(np.ones(3), 500)
+    assert all(posterior(a) < posterior(weights) for a in others)
+
+
+def test_negligible_weights_become_zero() -> None:
+    np.testing.assert_allclose(without_negligible(np.array([0.6, 0.395, 0.005])), [0.6 / 0.995, 0.395 / 0.995, 0.0])
+
+
+def test_the_nll_of_the_stack_uses_weights_of_the_other_folds() -> None:
+    """The first model is right in fold 1 and wrong in fold 2, so the weights of the other fold are the wrong ones."""
+    losses = np.array([[0.1] * 50 + [2.0] * 50, [2.0] * 50 + [0.1] * 50])
+    assert cross_fitted_nll(losses, np.ones(100), [50, 50]) > np.log(2)  # type: ignore[operator]
+    together = -log_weighted_mean(-losses, stacking_weights(losses, np.ones(100)))
+    assert together.mean() < np.log(2) + 0.1
+
+
+# -- fits ----------------------------------------------------------------------------------------------------------
+
+
+def test_probabilities_are_weighted_means_of_the_members(stack: Stacking, trips: ChoiceData) -> None:
+    each = np.stack([member.predict_proba(trips) for member in stack.members_])
+    np.testing.assert_allclose(stack.predict_proba(trips), stack.weights_ @ each, rtol=1e-12)
+    assert stack.weights_.sum() == pytest.approx(1, abs=1e-12)
+    assert [member.weight for member in stack.record_.members if member.weight] == stack.weights_.tolist()
+    assert "out-of-fold NLL" in str(stack.summary())
+
+
+def test_a_stack_of_one_model_is_that_model_bit_for_bit(trips: ChoiceData) -> None:
+    alone = PCMCNet(**QUICK).fit(trips, seed=3, progress=False)
+    stack = Stacking([PCMCNet(**QUICK)]).fit(trips, seed=3, progress=False)
+    np.testing.assert_array_equal(stack.predict_log_proba(trips), alone.predict_log_proba(trips))
+    assert stack.weights_.tolist() == [1.0]
+
+
+def test_a_stack_of_copies_has_the_probabilities_of_one(trips: ChoiceData) -> None:
+    stack = Stacking(["mnl", "mnl", "mnl"]).fit(trips, seed=3, progress=False)
+    np.testing.assert_array_equal(stack.predict_log_proba(trips), MNL().fit(trips).predict_log_proba(trips))
+    assert [member.label for member in stack.record_.members] == ["mnl", "mnl 2", "mnl 3"]
+
+
+def test_the_better_model_gets_the_weight() -> None:
+    data = read(logit_choices(400, {"x": -2.0}, seed=1), features=["x"])
+    stack = Stacking([MNL(), Uniform()]).fit(data, progress=False)
+    assert stack.weights_[0] > 0.95
+    assert evaluate(stack, data).nll == pytest.approx(evaluate(MNL().fit(data), data).nll, abs=0.02)
+
+
+def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(trips: ChoiceData) -> None:
+    stack = Stacking([MNL(), MNL(formula="no_such_column")]).fit(trips, progress=False)
+    assert [member.label for member in stack.record_.members] == ["mnl"]
+    assert "no_such_column" in stack.record_.left_out["mnl 2"]
+    assert "mnl 2 was left out" in stack.caveats[-1]
+    assert "left out" in str(stack.summary())
+    with pytest.raises(InputError, match="no model of the stack can be fitted"):
+        Stacking([MNL(formula="no_such_column"), MNL(formula="nor_this")]).fit(trips, progress=False)
+
+
+def test_persons_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trips 0 to 3 are of person 0, trips 4 to 7 of person 1, and so on."""
+    data = read(panel(30, normal_tastes, sets=4), **PANEL)
+    folds: list[Any] = []
+
+    def record_fold(self: Any, label: str, fold: Any, left_out: Any) -> Any:
+        folds.append(fold)
+        return tuple
+
+    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._fold_trial", record_fold)
+    with pytest.raises(InputError, match="no model of the stack"):
+        Stacking(["mnl", "uniform"]).fit(data, progress=False)
+    assert folds
+    for fold in folds:
+        fitted, predicted = ({int(trip) // 4 for trip in sets.set_ids} for sets in (fold.train, fold.held_out[0]))
+        assert fitted.isdisjoint(predicted)
+        assert len(fitted | predicted) == 30
+
+
+def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
+    assert tuple(Stacking()._unfitted(trips.schema)) == DEFAULT_MODELS
+    labels = read(
+        {"set": [0, 0, 1, 1], "item": ["a", "b", "a", "b"], "chosen": [1, 0, 0, 1]},
+        choice_set="set",
+        chosen="chosen",
+        alternative="item",
+        features=[],
+    )
+    assert tuple(Stacking()._unfitted(labels.schema)) == LABEL_MODELS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": ["pcmcnett"]}, "Did you mean 'pcmcnet'"),
+        ({"models": "mnl"}, "expected a list of models"),
+        ({"models": []}, "expected options for each of the 0 models"),
+        ({"models": ["mnl"], "folds": 1}, "folds must be a whole number of at least 2"),
+        ({"models": [MNL()], "options": [{}]}, "model objects have their own"),
+        ({"models": ["rank-by"], "options": [{"column": "price"}]}, "gives a ranking"),
+    ],
+)
+def test_options_that_cannot_be_meant_raise(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Stacking(**options)
+
+
+# -- the chain -----------------------------------------------------------------------------------------------------
+
+
+def test_the_stationary_distribution_of_the_rates_is_the_prediction(stack: Stacking, trips: ChoiceData) -> None:
+    data = trips.subset(np.arange(5))
+    chains = [stationary_distribution(torch.from_numpy(rates)).numpy() for rates in stack.rates(data)]
+    log_p = stack._log_proba(data)
+    np.testing.assert_allclose(np.concatenate(chains), np.exp(log_p), atol=1e-6)  # networks compute in 32 bits
+
+
+def test_slopes_agree_with_differences(trips: ChoiceData) -> None:
+    stack = Stacking([MNL(), PCMCNet(**{**QUICK, "activation": "tanh"})]).fit(trips, seed=3, progress=False)
+    slopes = stack._slopes(trips, "price")
+    assert slopes is not None
+    i, j = ordered_pairs(trips.offsets)
+    column, step = trips.features["price"], 0.05
+    logs = []
+    for sign in (-1, 1):  # change the price of alternative 0, the first of its set
+        values = column.values.copy()
+        values[0] += sign * step
+        logs.append(
+            stack._log_proba(replace(trips, features={**trips.features, "price": replace(column, values=values)}))
+        )
+    by_difference = (logs[1] - logs[0]) / (2 * step)
+    pairs = j == 0
+    np.testing.assert_allclose(slopes[pairs], by_difference[i[pairs]], atol=2e-3)  # networks compute in 32 bits
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_stack_predicts_the_same_bits(stack: Stacking, trips: ChoiceData, tmp_path: Path) -> None:
+    again = load(stack.save(tmp_path / "stack"))
+    np.testing.assert_array_equal(again.predict_log_proba(trips), stack.predict_log_proba(trips))
+    assert again.record_ == stack.record_
+    np.testing.assert_array_equal(again.weights_, stack.weights_)
+
+
+def test_a_killed_run_resumes_without_repeating_its_folds(
+    trips: ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, seed=3, progress=False)
+
+    def stop(entry: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    run = {"seed": 3, "progress": False, "run_folder": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, on_epoch=stop, **run)
+    assert (tmp_path / "run" / "search.json").exists()
+    # Every fold is in the log: a fold that is fitted again would fail.
+    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._fold_trial", lambda *_: pytest.fail)
+    again = Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, resume=True, **run)
+    np.testing.assert_array_equal(again.predict_log_proba(trips), whole.predict_log_proba(trips))
