@@ -70,10 +70,11 @@ class StackingConfig:
     Parameters
     ----------
     models
-        Names of the models, as ``pcmcnet models`` lists them. None takes PCMC-Net, boosted utilities, the latent class
-        logit and the multinomial logit. If the table has labels but no features, PCMC and CDM replace the trees.
+        Models, or names of models as ``pcmcnet models`` lists them; models that you pass are not changed. None, the
+        default, takes PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. If the table has
+        labels but no features, PCMC and CDM replace the trees.
     options
-        Options of each model, in the same order; an empty tuple leaves all of them at their defaults.
+        Options of each model that is given by name, in the same order. Default: the default options of each model.
     folds
         Number of folds of the out-of-fold predictions, 3 by default. Each model is fitted once per fold, and once more
         to all choice sets.
@@ -147,17 +148,6 @@ class Stacking(ChainModel):
 
     The weights maximise the likelihood of out-of-fold predictions. A model that cannot be fitted to the table is left
     out, and ``summary()`` says so. A fit takes about as long as three fits of each model.
-
-    Parameters
-    ----------
-    models
-        List of models, or of names of models. None, the default, takes PCMC-Net, boosted utilities, the latent class
-        logit and the multinomial logit. If the table has labels but no features, PCMC and CDM replace the trees. The
-        models that you pass are not changed.
-    options
-        Options of each model, in the same order, if the models are given by name.
-    folds
-        Number of folds of the out-of-fold predictions, 3 by default.
 
     Attributes
     ----------
