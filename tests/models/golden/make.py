@@ -74,6 +74,7 @@ def models() -> dict[str, Any]:
         "rank-by": pn.RankBy(column="price"),
         "reslogit": pn.ResLogit(layers=2, epochs=2, weight_decay=0.01),
         "rf": forest,
+        "stacking": pn.Stacking([pn.MNL(formula="price"), pn.Uniform()], folds=2),
         "tcnet": pn.TCNet(width=4, heads=2, **NETWORK),
         "rumnet": pn.RUMnet(**NETWORK, samples=2, noise=2),
         "tastenet": pn.TasteNet(**NETWORK),

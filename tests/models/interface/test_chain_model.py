@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pcmcnet import PCMC, LinearPCMC, PCMCNet
+from pcmcnet import PCMC, LinearPCMC, PCMCNet, Stacking
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import NotFittedError
 from pcmcnet.layers import stationary_distribution
@@ -49,8 +49,9 @@ def test_tables_and_empty_parts_have_rates(model: ChainModel, make_trips: Any, t
 
 
 def test_an_unfitted_chain_has_no_rates(trips: ChoiceData) -> None:
-    assert {name for name, kind in MODELS.items() if issubclass(kind, ChainModel)} == {"pcmc", "pcmc-linear", "pcmcnet"}
-    for model in (PCMCNet(), PCMC(), LinearPCMC()):
+    chains = {name for name, kind in MODELS.items() if issubclass(kind, ChainModel)}
+    assert chains == {"pcmc", "pcmc-linear", "pcmcnet", "stacking"}
+    for model in (PCMCNet(), PCMC(), LinearPCMC(), Stacking()):
         with pytest.raises(NotFittedError):
             model.rates(trips)
 
