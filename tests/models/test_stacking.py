@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
-from pcmcnet import MNL, Boosted, PCMCNet, Stacking, Uniform, evaluate, load, stationary_distribution
+from pcmcnet import MNL, Boosted, LatentClassMNL, PCMCNet, Stacking, Uniform, evaluate, load, stationary_distribution
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
@@ -144,6 +144,18 @@ def test_persons_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         fitted, predicted = ({int(trip) // 4 for trip in sets.set_ids} for sets in (fold.train, fold.held_out[0]))
         assert fitted.isdisjoint(predicted)
         assert len(fitted | predicted) == 30
+
+
+def test_known_choices_of_a_person_move_the_members_with_classes() -> None:
+    data = read(panel(30, normal_tastes, sets=4), **PANEL)
+    first = np.arange(0, len(data), 4)
+    later, earlier = data.subset(first), data.subset(np.setdiff1d(np.arange(len(data)), first))
+    stack = Stacking([LatentClassMNL(classes=2), MNL()], folds=2).fit(earlier, progress=False)
+    given = stack.predict_proba_given(later, earlier)
+    classes, logit = stack.members_
+    expected = stack.weights_ @ np.stack([classes.predict_proba_given(later, earlier), logit.predict_proba(later)])
+    np.testing.assert_allclose(given, expected, rtol=1e-12)
+    assert np.abs(given - stack.predict_proba(later)).max() > 0.01
 
 
 def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:

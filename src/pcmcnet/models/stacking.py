@@ -446,7 +446,7 @@ class _StackFit:
             "run_folder": None if folder is None else member_folder(folder, number),
             "on_epoch": self.steps.epochs(on_epoch, member=number),
         }
-        fitted = unfitted_copy(self.models[label]).fit(self.data, **arguments)
+        fitted = self.models[label].__sklearn_clone__().fit(self.data, **arguments)
         fitted.add_table_facts(seconds=time.perf_counter() - began)
         self.steps.end(label, f"fitted to all choice sets, {fitted.table_.seconds:.1f} s")
         return fitted
@@ -478,7 +478,7 @@ class _StackFit:
         """Return a function that fits a model to a fold and returns its held-out losses; none if the model fails."""
 
         def trial() -> Sequence[float]:
-            model = unfitted_copy(self.models[label])
+            model = self.models[label].__sklearn_clone__()
             try:
                 model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
                 chosen = [
@@ -580,11 +580,6 @@ def _logit_chains(log_p: Floats) -> Floats:  # (n, K) -> (K, n, n)
 
 
 # -- Options ------------------------------------------------------------------------------------------------------
-
-
-def unfitted_copy(model: ChoiceModel) -> ChoiceModel:
-    """Return an unfitted model of the same class with the same options."""
-    return type(model)(**model.get_params(deep=False))
 
 
 def _names_and_options(models: Any, options: Any) -> tuple[tuple[str, ...] | None, tuple[Mapping[str, Any], ...]]:
