@@ -1,4 +1,4 @@
-"""Entry point of the command ``pcmcnet``. It is outside the package to handle Ctrl-C while the package is imported."""
+"""Entry point of the command ``pcmcnet``, outside the package so that Ctrl-C is handled during imports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import suppress
 
 
 def command() -> None:
-    """Run the command line and end the process; a process that used a GPU exits without clean-up.
+    """Run the command line and end the process. A process that used a GPU exits without clean-up.
 
-    PyTorch needs a second to free GPU memory block by block; the operating system frees it when the process exits. At
-    this point all files are closed.
+    PyTorch needs a second to free GPU memory block by block, but the operating system frees it as soon as the process
+    exits. All files are already closed.
     """
     try:
         main()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def exit_interrupted(number: int, frame: object) -> None:
-    """Exit with status 130. Signal handler during imports, where a library could swallow KeyboardInterrupt."""
+    """Exit with status 130. Handles SIGINT during imports, because a library could swallow KeyboardInterrupt."""
     os.write(2, b"error: interrupted.\n")
     os._exit(130)
 

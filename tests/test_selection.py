@@ -250,7 +250,7 @@ def test_out_of_fold_predictions_match_fits_to_the_other_folds() -> None:
 def test_invalid_out_of_fold_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="between 2 and 3"):
         out_of_fold(duels(30, persons=3), lambda train: Uniform().fit(train)._log_proba, n_folds=4)
-    with pytest.raises(InputError, match="no probability"):
+    with pytest.raises(InputError, match="no out-of-fold probability"):
         out_of_fold(duels(30), lambda train: lambda held_out: np.full(len(held_out.rows), np.nan))
 
 

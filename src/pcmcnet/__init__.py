@@ -1,7 +1,7 @@
 """Feature-based pairwise choice Markov chains: fit them to a table of choices and predict probabilities.
 
-The public names are listed in ``pcmcnet.api``. That module, which needs PyTorch, is imported when one of its names is
-first used, so ``pcmcnet --help`` and reading a table do not load PyTorch.
+The public names are listed in ``pcmcnet.api``. ``pcmcnet.api``, which needs PyTorch, is imported when one of its names
+is first used, so ``pcmcnet --help`` and reading a table do not load PyTorch.
 """
 
 from importlib import import_module

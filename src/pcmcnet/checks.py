@@ -28,11 +28,11 @@ def require_number(
     name
         Name of the option, for the message.
     value
-        Value to check; a bool is not a number.
+        Value to check. A bool is not accepted as a number.
     whole
         Whether the number must be an int. If ``high`` is not given, the number may be at most ``MAX_COUNT``.
     low, high
-        Bounds of the number; by default, the bounds themselves are allowed.
+        Bounds of the number, which are included by default.
     open_low, open_high
         Whether the lower or upper bound itself is excluded.
     """

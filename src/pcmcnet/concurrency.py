@@ -24,7 +24,7 @@ _interrupted = False
 
 
 def remember_interrupts() -> None:
-    """Remember each Ctrl-C and raise KeyboardInterrupt; used only by the command line, which then exits."""
+    """Remember each Ctrl-C and raise KeyboardInterrupt. Call this only in a program that then exits."""
     signal.signal(signal.SIGINT, _interrupt)
 
 
@@ -42,12 +42,12 @@ def exit_on_interrupt() -> Iterator[None]:
 
 
 def was_interrupted() -> bool:
-    """Return True if Ctrl-C was pressed after the call of :func:`remember_interrupts`."""
+    """Return True if Ctrl-C was pressed after :func:`remember_interrupts` was called."""
     return _interrupted
 
 
 def raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed; long computations call this at regular intervals."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed. Long computations call this function at regular intervals."""
     if _interrupted:
         raise KeyboardInterrupt
 
@@ -62,7 +62,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
-    """Submit work to a pool; if the interpreter is shutting down, run it in the calling thread."""
+    """Submit work to a pool. If the interpreter is shutting down, run the work in the calling thread."""
     try:
         return pool.submit(work)
     except RuntimeError as error:
@@ -77,7 +77,7 @@ def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
 
 
 def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
-    """Yield the results in the order of the tasks; up to ``threads`` later tasks run while the caller uses a result."""
+    """Yield the results in the order of the tasks. Up to ``threads`` later tasks run while the caller uses a result."""
     with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
         waiting: deque[Future[T]] = deque()
         try:
@@ -93,7 +93,7 @@ def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Gene
 
 
 def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield items that are not None; a thread computes the next item while the caller uses the current one."""
+    """Yield items that are not None. A thread computes the next item while the caller uses the current one."""
     with closing(results_in_order(repeat(partial(next, items, None)))) as results:
         for item in results:
             if item is None:

@@ -1,7 +1,7 @@
 """The exceptions of pcmcnet: one base class, and one class per cause.
 
 Each message states what was expected, what was found, where, and what to do. Errors about bad input are also subclasses
-of ``ValueError``, so callers may catch either type. Messages quote names and ids from tables and files; control
+of ``ValueError``, so callers may catch either type. Messages quote names and ids from tables and files. Control
 characters in these texts are escaped, so that no message moves the cursor, hides a line or rings a bell.
 """
 
@@ -45,19 +45,19 @@ class ArtifactError(InputError):
 
 
 class DatasetError(InputError):
-    """A named data set is not installed; the message gives the command that installs it."""
+    """A named data set is not installed. The message gives the command that installs it."""
 
 
 class NotFittedError(PcmcNetError, RuntimeError, AttributeError):
-    """A method or attribute that needs a fitted model was used before ``fit``; also an AttributeError."""
+    """A method or attribute that needs a fitted model was used before ``fit``. This is also an AttributeError."""
 
 
 class StopFit(PcmcNetError):  # noqa: N818 - a request, not an error
-    """Raise this exception in an ``on_epoch`` callback to stop a fit; the model keeps what it has learnt so far."""
+    """Raise this exception in an ``on_epoch`` callback to stop a fit. The model keeps what it has learnt so far."""
 
 
 class TrainingError(PcmcNetError, RuntimeError):
-    """Training failed or diverged; if there is a run folder, it holds the last good state."""
+    """Training failed or diverged. If there is a run folder, it holds the last good state."""
 
 
 def printable(text: str) -> str:

@@ -32,7 +32,7 @@ _REDRAW_SECONDS = 0.2  # between two updates of a bar in a notebook
 
 @contextmanager
 def show_epochs(epochs: int, *, show: bool) -> Iterator[EpochCallback]:
-    """Show training progress; yield the function to call with the history entry of each epoch."""
+    """Show training progress. Yield a function, to be called with the history entry of each epoch."""
     if not show:
         yield lambda entry: None
         return
@@ -52,7 +52,7 @@ def describe_epoch(entry: dict[str, Any]) -> str:
 
 
 class StepReporter:
-    """Reports the progress of a computation that consists of steps; this base class shows nothing."""
+    """Base class that reports the progress of a computation in steps, but shows nothing."""
 
     def begin(self, step: str) -> None:
         """Show that a step has begun."""
@@ -100,7 +100,7 @@ class _BarReporter(StepReporter):
 
 @contextmanager
 def show_steps(steps: int, *, show: bool) -> Iterator[StepReporter]:
-    """Show the progress of a computation that consists of steps; yield the reporter to call."""
+    """Show the progress of a computation in steps. Yield the reporter to call at each step."""
     if not show:
         yield StepReporter()
         return
@@ -134,7 +134,7 @@ class Bar(Protocol):
 
 @contextmanager
 def _bar(total: int) -> Iterator[Bar | None]:
-    """Yield a bar for the notebook or the terminal; None if there is neither."""
+    """Yield a progress bar for the notebook or the terminal, or None if there is neither."""
     if _in_notebook():
         bar = _NotebookBar(total)
         try:
@@ -199,7 +199,7 @@ def _log_above(console: Console) -> Iterator[None]:
 
 
 class _NotebookBar:
-    """A bar as HTML in the output of a cell; needs no widgets."""
+    """A progress bar as HTML in the output of a notebook cell, without widgets."""
 
     def __init__(self, total: int) -> None:
         self.browser: Any = import_module("IPython.display")

@@ -1,4 +1,4 @@
-"""Selection of options by the loss on held-out choice sets: weight decay, penalties, numbers of classes and trees.
+"""Selection of options (weight decay, penalties, numbers of classes and trees) by the loss on held-out choice sets.
 
     folds             training sets and held-out sets; the sets of a person stay together
     ladders           values on a logarithmic grid: weight decay, penalty
@@ -7,7 +7,7 @@
     trial log         losses of trials on disk, so that a resumed run does not repeat them
 
 A trial fits a model to the training part of every fold and returns the losses on the held-out part. The functions in
-this module decide which trials to run and which value to choose; they do not depend on any model. Losses are negative
+this module decide which trials to run and which value to choose, and do not depend on any model. Losses are negative
 log-likelihoods. Shapes: H held-out choices of all folds, in the order of the folds.
 """
 
@@ -49,7 +49,7 @@ MIN_GAIN_STANDARD_ERRORS = (
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Training sets and held-out sets.
+    """The training sets and held-out sets of one fold.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Fold:
     held_out
         Choice sets to predict: the sets held out of the table, and the validation part if there is one.
     groups
-        (H,) group number of every held-out set. A group is a person or a single set; losses within a group are
+        Group numbers (H,) of the held-out sets. A group is a person or a single set. Losses within a group are
         correlated. No group number occurs in two folds.
     """
 
@@ -68,20 +68,20 @@ class Fold:
 
     @property
     def weights(self) -> Floats:
-        """(H,) weights of the held-out sets."""
+        """Weights (H,) of the held-out sets."""
         return np.concatenate([sets.weights for sets in self.held_out])
 
 
 def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
-    """Return one or two folds, for slow trials; an empty list if there are too few choice sets.
+    """Return one or two folds for slow trials, or an empty list if there are too few choice sets.
 
     Parameters
     ----------
     train
-        The training part. A large training part is sampled; see :func:`searched_share`.
+        The training part. If the training part is large, only a sample is used (:func:`searched_share`).
     valid
-        A validation part, which is added to the held-out sets of every fold. It does not replace them, because it is
-        often smaller than the held-out sets, and more held-out sets give a better choice.
+        A validation part, which is added to the held-out sets of every fold. The validation part does not replace the
+        held-out sets, because it is often smaller, and more held-out sets give a better choice.
     seed
         Seed of the folds.
     """
@@ -95,7 +95,7 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
 
 
 def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | None = None) -> list[Fold]:
-    """Return folds that hold out every choice set once, for quick trials; no folds if there are too few choice sets.
+    """Return folds for quick trials that hold out every choice set once, or no folds if there are too few choice sets.
 
     Sets with the same group number in ``groups`` (S,) stay together. By default the groups are persons, or single
     choice sets if there are too few persons.
@@ -109,13 +109,13 @@ def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | No
 
 
 def folds_from_parts(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> list[Fold]:
-    """Return one fold per part of the choice sets: the part is held out, the rest is the training part."""
+    """Return one fold per part of the choice sets, in which this part is held out and the rest is for training."""
     all_sets = np.arange(len(sets))
     return [Fold(sets.subset(np.setdiff1d(all_sets, part)), (sets.subset(part),), groups[part]) for part in parts]
 
 
 def sample_sets(data: Sets, n_sets: int, seed: int) -> ChoiceData:
-    """Draw at most ``n_sets`` choice sets; if there are enough persons, the sets of a person stay together."""
+    """Draw at most ``n_sets`` choice sets, keeping the sets of a person together if there are enough persons."""
     if isinstance(data, ScannedData):
         return data.sample(n_sets, seed)
     if len(data) <= n_sets:
@@ -140,12 +140,12 @@ def held_out_groups(folds: Sequence[Fold]) -> Ints:
 
 
 def _person_groups(data: ChoiceData) -> Any:
-    """Return None to keep the sets of a person together; if there are too few persons, return the set ids."""
+    """Return None if the sets of a person should stay together, or the set ids if there are too few persons."""
     return None if len(np.unique(data.groups(None))) >= MIN_GROUPS else data.set_ids
 
 
 def _with_distinct_groups(parts: Sequence[tuple[ChoiceData, tuple[ChoiceData, ...]]]) -> list[Fold]:
-    """Return folds from training sets and held-out sets; no group number occurs in two of them."""
+    """Return folds with the given training and held-out sets, such that no group number occurs in two folds."""
     folds, first = [], 0
     for train, held_out in parts:
         groups = []
@@ -166,11 +166,12 @@ class Trial:
     Parameters
     ----------
     value
-        The value: a weight decay, a penalty, a number of classes.
+        The value of the option: a weight decay, a penalty or a number of classes.
     held_out_nll
         Weighted mean loss of the held-out choices.
     gain, standard_error
-        Mean gain over the value to which this value is compared, and its standard error; 0 if there is no comparison.
+        Mean gain over the value that this value is compared with, and the standard error of the gain. If there is no
+        comparison, gain and standard error are 0.
     """
 
     value: float
@@ -195,7 +196,7 @@ def mean_gain(gains: Floats, weights: Floats, groups: Ints) -> tuple[float, floa
 
 
 def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: int) -> dict[int, float]:
-    """Return the losses of the rungs tried: first the two in ``start``, then further rungs in the better direction.
+    """Try the two rungs in ``start``, then further rungs in the better direction, and return the loss of each rung.
 
     The walk ends at the first rung that is no better than the previous one, or at the end of the ladder.
     """
@@ -210,7 +211,7 @@ def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: i
 
 
 def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
-    """Return the position, in rungs, of the minimum of a parabola through the best rung and its neighbours.
+    """Return the position of the minimum of a parabola through the best rung and its neighbours, in rungs.
 
     The minimum is at most ``max_shift`` from the best rung. If a neighbour was not tried, return the best rung.
     """
@@ -231,7 +232,7 @@ class Descent:
 
     @property
     def best(self) -> int:
-        """Index of the chosen trial: the best if it beats the first rung by more than noise, otherwise the first."""
+        """Index of the chosen trial: the best trial if it beats the first by more than noise, otherwise the first."""
         k = int(np.argmin([trial.held_out_nll for trial in self.trials]))
         return k if self.trials[k].is_better else 0
 
@@ -245,7 +246,7 @@ def descend_ladder(
     patience: int = 2,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Try the rungs in order, starting with the first, and stop ``patience`` rungs after the best one.
+    """Try the rungs of a ladder in order, and stop ``patience`` rungs after the best one.
 
     Parameters
     ----------
@@ -259,7 +260,7 @@ def descend_ladder(
     patience
         Number of rungs to try after the best one.
     first_is_baseline
-        Whether the first rung is a baseline outside the order of the other rungs. If so, only the other rungs decide
+        Whether the first rung is a baseline outside the order of the other rungs. If True, only the other rungs decide
         when to stop.
     """
     trials: list[Trial] = []
@@ -284,9 +285,10 @@ def descend_ladder(
 def grow_while_better(
     losses: Callable[[int], Floats], weights: Floats, groups: Ints, *, largest: int, what: str
 ) -> tuple[Trial, ...]:
-    """Try 1, 2, ... until the gain over the previous number is not larger than noise; see :func:`best_number`.
+    """Try the numbers 1, 2, ... until the gain over the previous number does not exceed noise.
 
-    Standard errors are clustered by group, since the losses of the same person are correlated.
+    Standard errors are clustered by group, since the losses of the same person are correlated. :func:`best_number`
+    returns the number to choose.
 
     Parameters
     ----------
@@ -297,7 +299,7 @@ def grow_while_better(
     largest
         Largest number to try.
     what
-        Name of what is counted, such as classes, for the log.
+        Word for the log that says what is counted, such as "classes".
     """
     best = losses(1)
     trials = [Trial(value=1, held_out_nll=float(np.average(best, weights=weights)))]
@@ -318,9 +320,9 @@ def best_number(trials: Sequence[Trial]) -> int:
 
 
 def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int) -> tuple[int, float]:
-    """Return the number of steps with the smallest held-out loss, and this loss.
+    """Return the number of steps with the smallest held-out loss, and the smallest loss.
 
-    ``losses`` yields the loss after each step; it is read until ``patience`` steps in a row were not better.
+    ``losses`` yields the loss after each step. Iteration stops after ``patience`` steps in a row without a new minimum.
     """
     step_losses: list[float] = []
     for loss in islice(losses, largest):
@@ -337,16 +339,16 @@ def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int
 def out_of_fold(
     data: ChoiceData, fit: Callable[[ChoiceData], Callable[[ChoiceData], Floats]], *, n_folds: int = 5, seed: int = 0
 ) -> Floats:
-    """Return log-probabilities (N,) of all alternatives; each set is predicted by a model that was not fitted to it.
+    """Return log-probabilities (N,) of all alternatives, in which each set is predicted by a model not fitted to it.
 
     Parameters
     ----------
     data
-        Choice sets; all sets of a person are held out together.
+        Choice sets to predict. All sets of a person are held out together.
     fit
         Function that fits a model and returns a function from choice sets to log-probabilities.
     n_folds, seed
-        Number of folds and their seed.
+        Number of folds, and seed of the folds.
 
     Raises
     ------
@@ -359,7 +361,7 @@ def out_of_fold(
         predict = fit(data.subset(np.setdiff1d(all_sets, part)))
         log_p[consecutive_indices(data.offsets[part], data.sizes[part])] = predict(data.subset(part))
     if np.isnan(log_p).any():
-        raise InputError("some choice sets are in no fold or have no probability.")
+        raise InputError("some choice sets have no out-of-fold probability: not in any fold, or predicted as NaN.")
     return log_p
 
 
@@ -368,7 +370,7 @@ def out_of_fold(
 
 @dataclass
 class TrialLog:
-    """Losses of trials by name, stored in the folder of an unfinished run; a resumed run does not repeat them."""
+    """Losses of trials by name, stored in the folder of an unfinished run, so that a resumed run can reuse them."""
 
     path: Path | None
     identity: Mapping[str, Any]
@@ -376,7 +378,7 @@ class TrialLog:
 
     @classmethod
     def open(cls, path: Path | None, identity: Mapping[str, Any], *, resume: bool) -> TrialLog:
-        """Return the log of a run; if ``resume`` is True, it has the trials of an earlier run with the same identity.
+        """Return the log of a run, with the trials of an earlier run with the same identity if ``resume`` is True.
 
         Raises
         ------
@@ -396,7 +398,7 @@ class TrialLog:
         return trials
 
     def run_once(self, name: str, trial: Callable[[], Iterable[float]], if_diverged: int = 1) -> list[float]:
-        """Return the losses of a trial; run the trial if its losses are not in the log.
+        """Return the losses of a trial from the log, or run the trial if the log does not contain it.
 
         If training diverges, the trial gets ``if_diverged`` losses, all equal to ``DIVERGED_LOSS``.
         """

@@ -38,7 +38,7 @@ _REMEDIES = {
 
 
 def as_path(folder: Any) -> Path:
-    """Return a folder as a Path; raise InputError if it is not a path."""
+    """Return a folder as a Path. Raise InputError if the value is not a path."""
     if not isinstance(folder, str | os.PathLike):
         raise InputError(f"expected the path of a folder, got {type(folder).__name__}.")
     return Path(folder)
@@ -46,14 +46,14 @@ def as_path(folder: Any) -> Path:
 
 @contextmanager
 def atomic_write(path: str | Path, named: object = None) -> Iterator[Path]:
-    """Yield a temporary path to write to; it replaces ``path`` if the block succeeds.
+    """Yield a temporary path to write to. The temporary file replaces ``path`` if the block succeeds.
 
     Parameters
     ----------
     path
         The file to write.
     named
-        What error messages call it; its path by default.
+        Name of the file in error messages (default: its path).
 
     Raises
     ------
@@ -106,7 +106,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse a JSON text; raise ValueError if it is not valid JSON or is nested too deeply."""
+    """Parse a JSON text. Raise ValueError if the text is not valid JSON or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -114,18 +114,18 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
-    """Write a whole file atomically; see :func:`atomic_write`."""
+    """Write a whole file atomically, with :func:`atomic_write`."""
     with atomic_write(path, named) as temporary:
         temporary.write_bytes(content)
 
 
 def require_folder(folder: str | os.PathLike[str]) -> Path:
-    """Create the folder for a result before the computation starts; raise InputError if this is not possible."""
+    """Create the folder for a result before the computation starts. Raise InputError if that fails."""
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{path} cannot be a folder: {error.strerror or error}. Choose another one.") from error
+        raise InputError(f"folder {path} cannot be created: {error.strerror or error}. Choose another one.") from error
     return path
 
 
@@ -150,7 +150,7 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, prefix: s
 
 
 def package_version(name: str) -> str:
-    """Return the version of an installed distribution; a source tree on the path does not count as installed."""
+    """Return the version of an installed distribution. A source tree on the path does not count as installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -183,7 +183,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     Raises
     ------
     ArtifactError
-        If another process or thread is writing to the path; the message says which one.
+        If another process or thread, which the message names, is writing to the path.
     InputError
         If the path is the root of a disk.
     """
@@ -213,7 +213,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 class SharedLock:
-    """Shared lock on a file as long as this object exists; :func:`remove_if_unlocked` does not remove its folder."""
+    """Shared lock on a file, held while this object exists, so that :func:`remove_if_unlocked` keeps its folder."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -228,7 +228,7 @@ class SharedLock:
 
 
 def remove_if_unlocked(file: Path) -> None:
-    """Remove the folder of a file, unless the file is locked or the system has no locks to check."""
+    """Remove the folder of a file, unless the file is locked or the operating system does not support locks."""
     with suppress(OSError):
         descriptor = os.open(file, os.O_RDONLY)
         try:
@@ -266,7 +266,7 @@ class _Lock(NamedTuple):
 
 
 def _acquire(target: Path) -> _Lock | None:
-    """Lock a target; None if the file system does not allow locks. Raise ArtifactError if the target is locked."""
+    """Return a lock on a target, or None if locks are not supported. Raise ArtifactError if the target is locked."""
     while True:
         lock = _open(target)
         if lock is None:
@@ -277,7 +277,9 @@ def _acquire(target: Path) -> _Lock | None:
             holder = _holder(lock.descriptor)
             os.close(lock.descriptor)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                log.warning("%s: this file system has no locks: make sure that no other process writes there", target)
+                log.warning(
+                    "%s: the file system does not support locks: make sure that no other process writes there", target
+                )
                 return None
             raise ArtifactError(
                 f"{target} is being written by {holder}: wait until the writer has finished, "
@@ -291,7 +293,7 @@ def _acquire(target: Path) -> _Lock | None:
 
 
 def _open(target: Path) -> _Lock | None:
-    """Open the lock file next to a target; if it cannot be created, open the target itself if it is a folder."""
+    """Open the lock file next to a target or, if it cannot be created and the target is a folder, the target."""
     file = target.with_name(f".{target.name}.lock")
     for path, flags in ((file, os.O_RDWR | os.O_CREAT), (target, os.O_RDONLY)):
         with suppress(OSError):
@@ -301,7 +303,7 @@ def _open(target: Path) -> _Lock | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file; raise OSError immediately if the file is already locked."""
+    """Lock an open file. Raise OSError immediately if the file is already locked."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
@@ -310,7 +312,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _release(lock: _Lock, target: Path) -> None:
-    """Remove the lock file, then release the lock; the order is reversed on Windows, which cannot remove open files."""
+    """Remove the lock file, then release the lock. The order is reversed on Windows, which cannot remove open files."""
     if fcntl is None:
         os.close(lock.descriptor)
     with suppress(OSError):  # on Windows, another process may have opened it

@@ -133,7 +133,7 @@ CASES = {
     "missing group": ([*FINE, "--by", "persn"], r"has no column 'persn'"),
     "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not available"),
     "top of words": ([*FINE, "--top", "one"], r"--top: expected comma-separated integers such as 1,5; got 'one'"),
-    "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and holds no comparison: choose another"),
+    "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists but contains no comparison: choose another"),
     "output in a file": ([*FINE, "-o", "{table}/out"], r"cannot be written"),
 }
 
@@ -158,7 +158,7 @@ def test_a_folder_with_another_comparison_is_rejected(cli: Run, table: Path, rol
     words = ["compare", table, *roles, "--models", "uniform", "--folds", 2, "-o", tmp_path]
     assert cli(*words).status == 0
     message = cli(*words, "--seed", 1).message
-    assert "holds another comparison: it differs in seed (0 there, 1 here)" in message
+    assert "contains a comparison with different settings: seed (0 there, 1 here)" in message
 
 
 # -- interruption --------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_a_table_without_choices_can_be_explained(cli: Run, model: Path, table: 
     result = cli("explain", model, tmp_path / "new.csv", "-o", tmp_path / "r", *QUICK)
     assert result.status == 0
     for part in ("fit", "calibration", "importance"):
-        assert f"left out: {part} (needs choices, which the table does not have)" in result.out
+        assert f"left out: {part} (the table has no choices)" in result.out
     page = (tmp_path / "r" / "report.html").read_text("utf-8")
     assert "no section on calibration" in page
     assert 'id="examples"' in page
@@ -61,7 +61,7 @@ CASES = {
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "unknown part": (
         ["{model}", "{table}", "--skip", "axiom"],
-        r"skip: there is no part called 'axiom'. Did you mean 'axioms'\?",
+        r"skip: unknown part 'axiom'. Did you mean 'axioms'\?",
     ),
     "unknown baseline": (["{model}", "{table}", "--baseline", "mln"], r"mln.*Did you mean 'mnl'\?"),
     "no baseline": (["{model}", "{table}", "--baseline", ","], r"--baseline: expected at least one model"),
@@ -80,4 +80,4 @@ def test_bad_input_gives_a_one_line_error(case: str, cli: Run, model: Path, tabl
 
 def test_a_file_as_output_folder_is_rejected_early(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     (tmp_path / "r").write_text("")
-    assert "cannot be a folder" in cli("explain", model, table, "-o", tmp_path / "r").message
+    assert "cannot be created" in cli("explain", model, table, "-o", tmp_path / "r").message

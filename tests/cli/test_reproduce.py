@@ -63,7 +63,7 @@ def test_table_3_names_its_missing_files(cli: Run) -> None:
     ("words", "message"),
     [
         (["table1", "-o", "out", "--device", "abacus"], "abacus"),
-        (["table1", "-o", "file"], "file cannot be a folder"),
+        (["table1", "-o", "file"], "folder file cannot be created"),
         (["table1", "-o", "out", "--data", "nowhere.csv"], "nowhere.csv"),
         (["table3", "-o", "out", "--sets", "100"], "sets is the size of a simulated table"),
         (["table3", "-o", "out", "--simulated", "--data", "."], "mutually exclusive"),

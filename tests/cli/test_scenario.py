@@ -46,7 +46,7 @@ def test_several_changes_and_output_files(cli: Callable[..., Any], model: Path, 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--change", "prize = 1"], "change 'prize = 1': no feature or individual-level column 'prize'"),
+        (["--change", "prize = 1"], "change 'prize = 1': there is no feature or individual-level column 'prize'"),
         (["--change", "price = 1 where mode == 'plane'"], "the condition selects none of"),
         (["--change", "took = 1"], "column 'took' holds the choices"),
         (["--change", "price ="], "expected a number, a word in quotes or a column name, found the end"),

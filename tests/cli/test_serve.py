@@ -48,6 +48,6 @@ def test_an_empty_token_in_the_environment_is_rejected(cli: Any, model: Path, mo
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no-such-host.invalid"])
 def test_other_machines_need_a_token(host: str, cli: Any, model: Path) -> None:
     assert cli("serve", model, "--host", host).message == (
-        f"at '{host}' other machines could use the model without a token: set the environment variable PCMCNET_TOKEN, "
+        f"at '{host}', other machines could use the model without a token: set the environment variable PCMCNET_TOKEN, "
         "or add --insecure to allow this."
     )

@@ -130,7 +130,7 @@ def test_named_spaces_combine_with_fixed_and_searched_options(
         (["--valid", "0"], "valid must be a number above 0 and below 1"),
         (["--by", "home"], "home"),
         (["--person", "income"], "'income' is declared as person and also as a model input"),
-        (["--model", "pcmc-linear", "--set", "l2=1"], "nothing is left to search"),
+        (["--model", "pcmc-linear", "--set", "l2=1"], "expected at least one option to search"),
         (["--model", "rank-by", "--set", "column=price"], "rank-by has no default space"),
     ],
 )
@@ -149,7 +149,7 @@ def test_choices_are_needed(cli: Run, table: Path, tmp_path: Path) -> None:
 
 def test_a_folder_with_other_content_is_rejected(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("Dear diary")
-    assert "exists but holds no search" in cli("tune", table, *roles, *QUICK, "-o", tmp_path).message
+    assert "exists but contains no search" in cli("tune", table, *roles, *QUICK, "-o", tmp_path).message
 
 
 def test_an_interrupt_says_how_to_continue(

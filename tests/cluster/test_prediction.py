@@ -90,7 +90,7 @@ def test_a_bad_file_is_named_and_the_others_are_predicted(table: pa.Table, fitte
     write_parts(table, source, 4)
     whole = (source / "part-002.parquet").read_bytes()
     (source / "part-002.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(SchemaError, match=r"part-002\.parquet: cannot be read.* All other files are predicted"):
+    with pytest.raises(SchemaError, match=r"part-002\.parquet: cannot be read.* All other files have been predicted"):
         cluster.predict(fitted, source, target, workers=2, progress=False)
     assert sorted(file.name for file in target.iterdir()) == [f"part-00{k}.parquet" for k in (0, 1, 3)]
     (source / "part-002.parquet").write_bytes(whole)

@@ -60,7 +60,7 @@ def test_a_column_of_contents_may_be_empty(kind: Any) -> None:
 
 def test_an_empty_scan_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("set,x\n")
-    with pytest.raises(InputError, match="there is no choice set to read"):
+    with pytest.raises(InputError, match="no choice set is selected"):
         ChoiceData.scan(tmp_path / "t.csv", choice_set="set", features=["x"]).read()
 
 

@@ -88,7 +88,10 @@ def test_dropped_features_of_the_option_are_logged(caplog: pytest.LogCaptureFixt
     assert data.outside is not None
     assert data.outside.sum() == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "features of 3 rows labelled 'A' are ignored: outside='A' has no features, but column 'price' has values there"
+        (
+            "features of 3 rows labelled 'A' are ignored: the outside option 'A' has no features, but column 'price' "
+            "has values"
+        )
     ]
 
 

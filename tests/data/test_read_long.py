@@ -412,7 +412,7 @@ def test_a_little_text_among_numbers_is_refused_from_any_source(source: str, tmp
 
 def test_a_timestamp_may_be_a_category_but_not_a_number(trips: Table, roles: Roles) -> None:
     dated = {**trips, "shade": [dt.datetime(2024, 1, k) for k in (1, 2, 1, 2, 1)]}
-    with pytest.raises(SchemaError, match=r"'shade': expected numbers, got the type timestamp\[us\]. Convert it"):
+    with pytest.raises(SchemaError, match=r"'shade': expected numbers, got the type timestamp\[us\]. Convert"):
         read(dated, roles)
     data = read(dated, roles, categorical=["shade", "town"])
     assert data.features["shade"].plain()[:2].tolist() == ["2024-01-01", "2024-01-02"]

@@ -143,14 +143,14 @@ def test_declared_categories_in_a_csv_keep_leading_zeros(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": {"time": "time"}}, "feature 'time': the template 'time' lacks {alternative}. Declare a column"),
+        ({"features": {"time": "time"}}, "feature 'time': the template 'time' lacks {alternative}"),
         ({"features": {"time": {"car": "car_time"}}}, "feature 'time' has no entry for alternative 'bus'"),
         ({"features": {"t": {"car": 1, "bus": 2, "van": 3}}}, "feature 't' has an entry for 'van', which is not among"),
         ({"features": {"t": {"car": 1, "bus": None}}}, "feature 't' of 'bus': expected a column or a number, got None"),
-        ({"features": {"t": 3}}, "feature 't': expected a template or a mapping from labels, got 3"),
+        ({"features": {"t": 3}}, "feature 't': expected a template or a mapping from labels to columns, got 3"),
         ({"features": ["t"]}, r"features must be a mapping from names to templates .*, got \['t'\]"),
         ({"features": {"t": "{alternative}_tim"}}, "has no column 'car_tim'. Did you mean 'car_time'"),
-        ({"alternatives": "car"}, "alternatives must be a list of distinct labels or a mapping from labels, got 'car'"),
+        ({"alternatives": "car"}, "a list of distinct labels or a mapping from labels to values, got 'car'"),
         ({"alternatives": []}, "alternatives must be a list of distinct labels"),
         ({"alternatives": ["car", "car"]}, "alternatives must be a list of distinct labels"),
         ({"alternatives": [1, "1"]}, "alternatives must be a list of distinct labels"),
@@ -174,7 +174,7 @@ def test_a_group_of_missing_columns_is_refused(changes: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such rows. Drop them"),
+        ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such rows. Drop"),
         ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that identify the alternatives"),
         ({"car_time": [[1], [2]]}, "feature 'time': expected columns of the same type, got"),
         ({"car_time": [1.0, np.nan]}, r"column 'time', row 2 \(choice set 1\): expected a finite number"),

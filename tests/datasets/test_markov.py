@@ -120,7 +120,7 @@ def test_an_item_indexed_model_recovers_the_game() -> None:
         ([[0, 1], [1]], "expected numbers of shape"),
         ([[0, -1], [1, 0]], r"rates\[0, 1\]: expected a finite number, 0 or above, got -1.0; 1 such"),
         ([[0, np.nan], [1, 0]], r"rates\[0, 1\]: .* got nan"),
-        ([[0, 1, 0], [1, 0, 1], [0, 1, 0]], r"rates\[0, 2\] and rates\[2, 0\]: expected one above 0"),
+        ([[0, 1, 0], [1, 0, 1], [0, 1, 0]], r"rates\[0, 2\] and rates\[2, 0\]: expected a positive rate"),
     ],
 )
 def test_rates_without_a_unique_distribution_are_refused(rates: Any, message: str) -> None:
@@ -142,9 +142,9 @@ def test_unknown_items_are_refused(members: list[Any]) -> None:
         ({"sizes": (4,)}, "sizes: expected whole numbers from 1 to 3"),
         ({"sizes": ()}, "sizes: expected"),
         ({"sizes": (2.5,)}, "sizes: expected"),
-        ({"labels": ["a", "b"]}, "labels: expected 3 distinct texts"),
-        ({"labels": ["a", "b", "a"]}, "labels: expected 3 distinct texts"),
-        ({"labels": [1, 2, 3]}, "labels: expected 3 distinct texts"),
+        ({"labels": ["a", "b"]}, "labels: expected 3 distinct strings"),
+        ({"labels": ["a", "b", "a"]}, "labels: expected 3 distinct strings"),
+        ({"labels": [1, 2, 3]}, "labels: expected 3 distinct strings"),
         ({"sets": 0}, "sets: expected"),
         ({"seed": -1}, "seed: expected"),
     ],

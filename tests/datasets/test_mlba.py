@@ -216,15 +216,15 @@ def test_sampled_frequencies_agree_with_the_true_probabilities() -> None:
 @pytest.mark.parametrize(
     ("bad", "shown"),
     [
-        (np.ones((3, 2)), r"got shape \(3, 2\)\. For one set, pass a list that holds it"),
+        (np.ones((3, 2)), r"got shape \(3, 2\)\. For a single set, pass a list"),
         (np.ones((4, 3, 3)), r"got shape \(4, 3, 3\)"),
         (np.ones((4, 0, 2)), r"got shape \(4, 0, 2\)"),
-        ([[(1, 2)], [(1, 2), (3, 4)]], "got list that does not convert .* same number of alternatives"),
-        ([[("cheap", "good")]], "got list that does not convert .* only numbers"),
+        ([[(1, 2)], [(1, 2), (3, 4)]], "got a list that cannot be converted .* same number of alternatives"),
+        ([[("cheap", "good")]], "got a list that cannot be converted .* Use only numbers"),
     ],
 )
 def test_a_wrong_shape_is_refused(bad: Any, shown: str) -> None:
-    expected = r"attributes: expected numbers of shape \(sets, alternatives, 2\), alternatives at least 1, "
+    expected = r"attributes: expected numbers of shape \(sets, alternatives, 2\) with at least 1 alternative, "
     with pytest.raises(InputError, match=expected + shown):
         mlba.probabilities(bad)
 

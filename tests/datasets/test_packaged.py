@@ -191,7 +191,7 @@ def test_another_version_is_read_with_a_logged_warning(
     install_package("mtc-work", gzip.compress(b"casenum\n1\n"), version="7.1")
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         assert packaged.load("mtc-work").to_pydict() == {"casenum": [1]}
-    assert caplog.messages == ["table 'mtc-work' was tested with larch 6.0.46, but is read from version 7.1"]
+    assert caplog.messages == ["table 'mtc-work' was tested with larch 6.0.46, but the installed version is 7.1"]
 
 
 @pytest.mark.parametrize("act", [packaged.path, packaged.load])
@@ -270,7 +270,7 @@ MODE = archive({str(TABLES["mode"].member): bytes(range(256)) * 99})
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (archive({"other.csv": b"x\n9\n"}), "no such member in resources.tar.gz"),
+        (archive({"other.csv": b"x\n9\n"}), "no such file in resources.tar.gz"),
         (b"not an archive", ".+"),
         (MODE[: len(MODE) // 2], ".+"),
         (MODE[:200] + bytes(100) + MODE[300:], ".+"),

@@ -82,7 +82,7 @@ def test_invalid_constraints_are_rejected(words: dict[str, object], message: str
         ({"capacity": {"shelve": 3}}, "capacity: the catalogue has no column 'shelve'.* 'shelf'"),
         ({"at_most": {"band": {"x": 1}}}, "at_most: the catalogue has no column 'band'.* 'brand'"),
         ({"size": (4, None)}, "size: expected a minimum of at most 3"),
-        ({"capacity": {"brand": 3}}, "column 'brand' of the catalogue: expected numbers"),
+        ({"capacity": {"brand": 3}}, "expected numbers in column 'brand' of the catalogue"),
         ({"at_least": {"brand": {"z": 1}}}, "no alternative of the catalogue has brand = 'z'"),
         ({"always": ["a"], "never": ["a"]}, "'a' is in both always and never"),
     ],

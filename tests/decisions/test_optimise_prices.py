@@ -123,7 +123,7 @@ def test_sufficient_stock_changes_no_price(data: pn.ChoiceData) -> None:
 
 
 def test_insufficient_stock_is_rejected(data: pn.ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"no prices within their bounds .* '1' is chosen by .* enough for 0\.001"):
+    with pytest.raises(InputError, match=r"no prices within the bounds .* '1' is chosen by .* enough for 0\.001"):
         pn.optimise_prices(
             pn.MNL().fit(data), CATALOGUE, outside="0", bounds=(1.0, 3.0), inventory={"1": 0.1}, customers=100
         )
@@ -198,13 +198,13 @@ def test_prices_of_a_network_increase_the_margin(data: pn.ChoiceData) -> None:
     [
         ({"price": "prise"}, InputError, "'prise' is not a feature of the model.* 'price'"),
         ({"cost": "costs"}, InputError, "cost: no column 'costs'"),
-        ({"bounds": (5.0, 1.0)}, InputError, "expected a finite lowest price not above the highest, got 5 and 1"),
+        ({"bounds": (5.0, 1.0)}, InputError, "the lowest not above the highest, got 5 and 1"),
         ({"ladder": []}, InputError, "ladder: expected at least one price"),
-        ({"ladder": [1.0, float("inf")]}, InputError, "all of them finite"),
+        ({"ladder": [1.0, float("inf")]}, InputError, "only finite numbers"),
         ({"constraints": pn.Constraints(size=1)}, ConfigError, "pass ladder="),
         ({"inventory": {"1": 5}}, ConfigError, "inventory needs customers"),
-        ({"inventory": {"1": 5}, "customers": 9, "ladder": [1.0]}, ConfigError, "leave the ladder out"),
-        ({"inventory": {"1": 0}, "customers": 9}, InputError, "inventory of '1': expected more than 0"),
+        ({"inventory": {"1": 5}, "customers": 9, "ladder": [1.0]}, ConfigError, "cannot be combined with a ladder"),
+        ({"inventory": {"1": 0}, "customers": 9}, InputError, "inventory of '1': expected a number above 0"),
         ({"inventory": {"9": 5}, "customers": 9}, InputError, "'9' is not in the catalogue"),
         ({"inventory": {"1": 5}, "customers": 0}, ConfigError, "customers"),
         ({"ladder": [1.0], "bounds": (1.0, 2.0)}, ConfigError, "bounds and ladder cannot be combined"),

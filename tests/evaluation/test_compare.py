@@ -125,7 +125,7 @@ def test_declared_persons_are_the_groups(
 ) -> None:
     panel, models = read_trips(trips_table(), person="person"), {"t": kinds["Tilt"]()}
     result = quietly(models, panel, folds=2)
-    assert "groups by person stay together, and are resampled" in str(result)
+    assert "sets are grouped by person for splitting and resampling" in str(result)
     assert result["t"].intervals == quietly(models, trips, folds=2, by="person")["t"].intervals
     at_random = quietly(models, panel, folds=2, by="trip")
     assert "stay whole" not in str(at_random)
@@ -302,12 +302,12 @@ def test_models_may_be_added_removed_and_renamed(kinds: Kinds, trips: ChoiceData
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 1}, r"it differs in seed \(0 there, 1 here\)\."),
-        ({"folds": 3}, r"it differs in folds \(2 there, 3 here\)\."),
-        ({"folds": None, "split": (0.5, 0.5)}, r"it differs in folds \(2 there, 1 here\), split \(null there"),
-        ({"by": "person"}, r"it differs in by \(null there, \"person\" here\), groups\."),
-        ({"valid": 0.2}, r"it differs in valid \(0.0 there, 0.2 here\)\."),
-        ({"top": (1,)}, r"it differs in top \(\[1, 5\] there, \[1\] here\)\."),
+        ({"seed": 1}, r"different settings: seed \(0 there, 1 here\)\."),
+        ({"folds": 3}, r"different settings: folds \(2 there, 3 here\)\."),
+        ({"folds": None, "split": (0.5, 0.5)}, r"different settings: folds \(2 there, 1 here\), split \(null there"),
+        ({"by": "person"}, r"different settings: by \(null there, \"person\" here\), groups\."),
+        ({"valid": 0.2}, r"different settings: valid \(0.0 there, 0.2 here\)\."),
+        ({"top": (1,)}, r"different settings: top \(\[1, 5\] there, \[1\] here\)\."),
     ],
 )
 def test_the_folder_of_another_comparison_is_refused(
@@ -322,7 +322,7 @@ def test_the_folder_of_another_comparison_is_refused(
 
 def test_the_folder_of_another_table_is_refused(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
     quietly({"a": kinds["Tilt"]()}, trips, folds=2, folder=tmp_path)
-    with pytest.raises(ArtifactError, match=r"it differs in table\. Repeat it with the same table"):
+    with pytest.raises(ArtifactError, match=r"different settings: table\. Use the same table"):
         quietly({"a": kinds["Tilt"]()}, trips.subset(np.arange(39)), folds=2, folder=tmp_path)
 
 
@@ -438,8 +438,8 @@ def test_validation_parts_are_whole_groups_of_the_training_part(trips: ChoiceDat
     [
         ({"folds": 3, "split": (0.8, 0.2)}, "expected folds or split, got both"),
         ({"folds": 1}, "the number of folds must be between 2 and 40"),
-        ({"split": (0.8, 0.1, 0.1)}, r"split must be two shares, .*got \(0.8, 0.1, 0.1\)"),
-        ({"split": 0.2}, "split must be two shares, .*got 0.2"),
+        ({"split": (0.8, 0.1, 0.1)}, r"split must be the shares .*got \(0.8, 0.1, 0.1\)"),
+        ({"split": 0.2}, "split must be the shares .*got 0.2"),
         ({"split": (0.8, 0.8)}, "positive shares that add up to 1"),
         ({"valid": 1.0}, "valid must be a number of at least 0 and below 1"),
         ({"folds": 2, "valid": 0.5, "seed": -1}, "seed must be a whole number"),

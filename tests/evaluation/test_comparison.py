@@ -54,8 +54,8 @@ def test_it_prints_an_aligned_table_with_notes() -> None:
         "best is best: 0.25 NLL below MNL|a, p = .012.",
         "",
         "* scores normalised within each set, not probabilities",
-        "A ranking gives no probabilities, and so has no NLL.",
-        "forest: 2 of the choices got probability 0.",
+        "A ranking gives no probabilities and therefore has no NLL.",
+        "forest gives probability 0 to 2 of the observed choices.",
     ]
 
 
@@ -75,7 +75,7 @@ def test_the_verdict_is_a_sentence() -> None:
     assert verdict(best) == "a is the only model with an NLL: 1.0000."
     assert (
         verdict(row("x", error="no"), best=None)
-        == "No model is best: none gives a positive probability to every choice."
+        == "No model is best: no model gives every observed choice a positive probability."
     )
 
 
@@ -104,8 +104,8 @@ def test_markdown_has_the_same_cells_and_escapes_bars() -> None:
 def test_one_sentence_describes_the_protocol() -> None:
     design = {"folds": 1, "split": [0.75, 0.25], "by": "person", "valid": 0.1, "seed": 7}
     assert comparison(design=design, n_sets=1).how == (
-        "one split, 75% for training and 25% for testing: 1 choice set tested; groups by person stay together, and are "
-        "resampled; 10% of each training part is held out for early stopping; seed 7."
+        "one split, 75% for training and 25% for testing: 1 choice set tested; sets are grouped by person for "
+        "splitting and resampling; 10% of each training part is held out for early stopping; seed 7."
     )
 
 

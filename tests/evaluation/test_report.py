@@ -218,7 +218,7 @@ def test_impossible_choices_are_counted_and_null_in_json(data: ChoiceData) -> No
     assert result["intervals"]["nll"] == [pytest.approx(2 * LOG2), None]
     lines = str(report).splitlines()
     assert lines[2].split() == ["NLL", "inf", "1.3863", "to", "inf", "0.8959"]
-    assert lines[-1] == "1 of the choices got probability 0."
+    assert lines[-1] == "Observed choices with predicted probability 0: 1."
 
 
 def test_accuracies_that_are_always_1_are_omitted_with_a_note(data: ChoiceData) -> None:

@@ -87,7 +87,7 @@ def test_a_damaged_cell_counts_as_missing(
 
 def test_another_plan_is_refused_with_its_differences(store: CellStore) -> None:
     other = CellStore(store.folder, {**PLAN, "seed": 1, "table": "b" * 64, "valid": 0.1})
-    message = r"comparison holds another comparison: it differs in table, seed \(0 there, 1 here\), valid \(null there"
+    message = r"a comparison with different settings: table, seed \(0 there, 1 here\), valid \(null there"
     with pytest.raises(ArtifactError, match=message):
         other.open()
 
@@ -95,7 +95,7 @@ def test_another_plan_is_refused_with_its_differences(store: CellStore) -> None:
 def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     for place in (tmp_path, tmp_path / "thesis.tex"):
-        with pytest.raises(ArtifactError, match="exists and holds no comparison: choose another folder"):
+        with pytest.raises(ArtifactError, match="exists but contains no comparison: choose another folder"):
             CellStore(place, PLAN).open()
     with pytest.raises(ArtifactError, match="cannot be written"):
         CellStore(tmp_path / "thesis.tex" / "inside", PLAN).open()

@@ -124,7 +124,7 @@ def test_a_result_prints_titles_tables_and_notes() -> None:
 
 def test_a_file_is_refused_as_the_output_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"file cannot be a folder: .* Choose another one"):
+    with pytest.raises(InputError, match=r"file cannot be created: .* Choose another one"):
         result(tmp_path).write(tmp_path / "file")
 
 

@@ -220,7 +220,7 @@ def test_sets_of_weight_0_or_of_one_alternative_are_ignored() -> None:
     assert report.sets == 1
     assert report["independence"].verdict == report["weak"].verdict == "not checked"
     assert report["uniform"].cases == 2
-    with pytest.raises(InputError, match="a choice set with two alternatives and a positive weight, found none in 1"):
+    with pytest.raises(InputError, match="at least two alternatives and a positive weight, found none in 1"):
         audit(Logit(), data.subset([1]))
 
 

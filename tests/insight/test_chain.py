@@ -122,8 +122,8 @@ def test_a_set_of_one_alternative_has_a_trivial_chain() -> None:
 def test_models_without_a_chain_are_rejected(games: ChoiceData) -> None:
     with pytest.raises(InputError, match="MNL has no rates"):
         chain(MNL(), games, 0)
-    with pytest.raises(InputError, match="Use its members"):
+    with pytest.raises(InputError, match="to its members"):
         chain(Ensemble("pcmcnet"), games, 0)
     model = PCMC(restarts=1, ridge=1.0).fit(games)
-    with pytest.raises(InputError, match="choice set 99 is not among the 33 choice sets of the table, such as 0, 1, 2"):
+    with pytest.raises(InputError, match=r"choice set 99 is not in the table, .* such as 0, 1, 2"):
         chain(model, games, 99)

@@ -317,7 +317,7 @@ def test_tables_are_read_with_the_schema_of_the_model(data: ChoiceData) -> None:
 
 
 def test_searches_without_cases_are_rejected(data: ChoiceData) -> None:
-    with pytest.raises(InputError, match="a choice set with three alternatives"):
+    with pytest.raises(InputError, match="a choice set with at least three alternatives"):
         search(Decoy(), data.subset([]))
     with pytest.raises(
         InputError,

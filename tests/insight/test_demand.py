@@ -121,8 +121,8 @@ def test_every_model_has_a_demand_curve(name: str, driven: ChoiceData, fitted: C
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alternative": "buss"}, "alternative='buss' is in none of the choice sets. Did you mean 'bus'"),
-        ({"alternative": 9}, "alternative=9 is in none"),
+        ({"alternative": "buss"}, "alternative='buss': no choice set offers this alternative. Did you mean 'bus'"),
+        ({"alternative": 9}, "alternative=9: no choice set offers"),
         ({"alternative": [True, False]}, "expected a label, a position within sets"),
         ({"alternative": [1e9]}, "expected a label, a position within sets"),
         ({"alternative": [10**6]}, "expected a label, a position within sets"),

@@ -86,7 +86,7 @@ def test_an_explanation_survives_json(name: str, explained: dict[str, Explanatio
 def test_without_choices_some_parts_are_left_out(fitted: Fitted, make_driven: Callable[..., ChoiceData]) -> None:
     explanation = explain(fitted("pcmcnet"), make_driven(chosen=None), sets=10, progress=False)
     assert tuple(explanation.left_out) == NEED_CHOICES
-    assert set(explanation.left_out.values()) == {"needs choices, which the table does not have"}
+    assert set(explanation.left_out.values()) == {"the table has no choices"}
     assert explanation.examples is not None
     assert [example.kind for example in explanation.examples] == ["typical", "uncertain", "large"]
     assert explanation.elasticities is not None
@@ -139,7 +139,7 @@ def test_parts_can_be_skipped(fitted: Fitted, driven: ChoiceData) -> None:
     explanation = explain(fitted("mnl"), driven, skip=PARTS[1:], progress=False)
     assert explanation.table is not None
     assert set(explanation.left_out) == set(PARTS[1:])
-    with pytest.raises(ConfigError, match=r"there is no part called 'axiom'.*axioms"):
+    with pytest.raises(ConfigError, match=r"unknown part 'axiom'.*axioms"):
         explain(fitted("mnl"), driven, skip=["axiom"], progress=False)
 
 

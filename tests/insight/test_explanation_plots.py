@@ -95,7 +95,7 @@ def test_figures_are_selected_by_column_example_and_kind(explanation: Explanatio
     [
         (lambda plot: plot.demand(column="prise"), "no figure for column 'prise'. Did you mean 'price'?"),
         (lambda plot: plot.chain(example=7), "example: expected a number from 0 to 2, got 7"),
-        (lambda plot: plot.numbers("importence"), "no figure 'importence'. Did you mean 'importance'?"),
+        (lambda plot: plot.numbers("importence"), "unknown figure 'importence'. Did you mean 'importance'?"),
         (lambda plot: plot.calibration(which="last"), "unknown which 'last'. Known: alternatives, first."),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_missing_part_gives_its_reason(data: ChoiceData) -> None:
     parts = ("fit", "calibration", "elasticities", "categories", "trade_offs", "context", "axioms", "examples", "model")
     few = explain(MNL().fit(data), data, sets=5, skip=parts, progress=False)
     assert few.plot.names() == ["sizes", "importance"]
-    assert repr(few.plot) == "figures: sizes, importance; call one as .plot.sizes()"
+    assert repr(few.plot) == "figures: sizes, importance; draw one with .plot.sizes()"
     with pytest.raises(InputError, match=r"figure 'context' is not available: the part 'context' is missing \(skipped"):
         few.plot.context()
 

@@ -141,5 +141,5 @@ def test_invalid_arguments_are_rejected(
 def test_choices_are_needed(model: MNL, make_driven: Callable[..., ChoiceData]) -> None:
     with pytest.raises(InputError, match="importance needs the choices"):
         importance(model, make_driven(chosen=None))
-    with pytest.raises(InputError, match="no importance for 'x'"):
+    with pytest.raises(InputError, match="unknown column or group 'x'"):
         importance(model, make_driven(), ["price"])["x"]

@@ -67,7 +67,7 @@ def test_without_labels_names_have_a_number_and_a_feature(features: list[str], n
 def test_a_set_is_found_by_its_id_of_any_type(plain: ChoiceData) -> None:
     numbered = ChoiceData.from_long({"s": [4, 4, 7], "x": [1.0, 2.0, 3.0]}, choice_set="s", features=["x"])
     assert position_of(numbered, 7) == position_of(numbered, "7") == position_of(numbered, np.int64(7)) == 1
-    with pytest.raises(InputError, match="choice set 5 is not among the 2 choice sets of the table, such as 4, 7"):
+    with pytest.raises(InputError, match=r"choice set 5 is not in the table, .* such as 4, 7"):
         position_of(numbered, np.int64(5))
 
 
@@ -79,7 +79,7 @@ def test_the_id_of_a_set_is_a_plain_value() -> None:
 @pytest.mark.parametrize(
     ("choice_set", "alternative", "message"),
     [
-        ("w", "car", "choice set 'w' is not among the 3 choice sets of the table, such as x, y, z"),
+        ("w", "car", "choice set 'w' is not in the table, .* such as x, y, z"),
         ("x", "bike", "one alternative with the label 'bike', found 0 among car, bus"),
         ("x", "#1", "one alternative with the label '#1', found 0 among car, bus"),
     ],

@@ -56,8 +56,8 @@ def test_quantiles_are_weighted() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda data: segments(data, "purpse"), "no column 'purpse' in the table. Did you mean 'purpose'"),
-        (lambda data: segments(data, [1, 2]), "expected a value for each of 40 choice sets"),
+        (lambda data: segments(data, "purpse"), "the table has no column 'purpse'. Did you mean 'purpose'"),
+        (lambda data: segments(data, [1, 2]), "expected one value for each of 40 choice sets"),
         (lambda data: numeric_values(data, "pric"), "no feature or individual-level column .*Did you mean 'price'"),
         (lambda data: numeric_values(data, "comfort"), "categorical"),
     ],

@@ -66,7 +66,7 @@ def test_only_the_given_column_changes(data: ChoiceData) -> None:
         ([[0, 5]], [0], "from 0 to 4, got 0 to 5"),
         ([[-1]], [0], "places"),
         ([[0]], [2], "individuals: expected numbers from 0 to 1"),
-        ([[0]], [0, 1], "an individual for each of 1 sets, got 2"),
+        ([[0]], [0, 1], "individuals: expected 1 positions, one for each set, got 2"),
     ],
 )
 def test_invalid_places_are_rejected(

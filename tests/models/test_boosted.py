@@ -76,7 +76,7 @@ def test_relative_features_capture_the_context() -> None:
     assert -model.score(test) < 0.75  # the true one: -(.8 + .2/3) log(.8 + .2/3) - ... = 0.49
     assert -Boosted(relative=()).fit(train).score(test) > 0.95  # log 3 is 1.10
     assert model.record_.trees < 2000
-    assert str(model.summary()).splitlines()[-2].startswith("price / least of the set")
+    assert str(model.summary()).splitlines()[-2].startswith("price / smallest in the set")
 
 
 def test_labels_can_be_the_only_inputs_or_be_left_out() -> None:
@@ -84,7 +84,7 @@ def test_labels_can_be_the_only_inputs_or_be_left_out() -> None:
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
     model = Boosted(trees=5, min_samples_leaf=5).fit(data)
     assert [row[0] for row in model.summary().rows] == ["mode"]
-    with pytest.raises(InputError, match="declare a feature; or declare alternative"):
+    with pytest.raises(InputError, match="declare features, or declare an alternative column"):
         Boosted(labels=False).fit(data)
 
 
@@ -138,7 +138,7 @@ def test_damaged_trees_are_refused(change: dict[str, Callable[[Any], Any]], tmp_
     trees = model.trees_
     arrays = {name: getattr(trees, name) for name in vars(trees)}
     damaged = UtilityTrees(**{**arrays, **{name: f(arrays[name]) for name, f in change.items()}})
-    with pytest.raises(ArtifactError, match="damaged trees"):
+    with pytest.raises(ArtifactError, match="is damaged"):
         UtilityTrees.from_bytes(damaged.to_bytes(), 2)
     with pytest.raises(ArtifactError, match="cannot be read"):
         UtilityTrees.from_bytes(b"no trees", 2)

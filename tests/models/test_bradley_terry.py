@@ -121,7 +121,7 @@ def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     model = BradleyTerry().fit(item_choices(CIRCLE))
     entries = json.loads(model._files()["items.json"])
-    with pytest.raises(ArtifactError, match="do not fit the saved items"):
+    with pytest.raises(ArtifactError, match="do not match the saved items"):
         BradleyTerry()._restore({"items.json": json.dumps({**entries, **change}).encode()}, model.record_, model.table_)
 
 

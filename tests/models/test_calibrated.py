@@ -124,4 +124,4 @@ def test_an_invalid_temperature_is_refused(fitted: PCMCNet, trips: ChoiceData, t
 
 def test_a_temperature_at_the_end_of_its_range_is_a_caveat(fitted: PCMCNet) -> None:
     assert Calibrated(fitted, 2.0).caveats == ()
-    assert Calibrated(fitted, MAX_TEMPERATURE).caveats == ("the temperature is at an end of the range searched",)
+    assert Calibrated(fitted, MAX_TEMPERATURE).caveats == ("the temperature is at a boundary of the search range",)

@@ -234,10 +234,10 @@ def test_a_damaged_file_is_refused(model: CDM) -> None:
     files, about = model._files(), (model.record_, model.table_)
     with pytest.raises(ArtifactError, match="cannot be read"):
         CDM()._restore({**files, "weights.safetensors": files["weights.safetensors"][:-8]}, *about)
-    with pytest.raises(ArtifactError, match="do not fit the saved items"):
+    with pytest.raises(ArtifactError, match="match the saved items"):
         CDM()._restore({**files, "items.json": json.dumps({"items": ["a", "b"]}).encode()}, *about)
     arrays = {"strengths": np.zeros(4), "context": np.full((4, 4), np.nan)}
-    with pytest.raises(ArtifactError, match="saved context do not fit"):
+    with pytest.raises(ArtifactError, match="saved array context does not match"):
         CDM()._restore({**files, "weights.safetensors": save(arrays)}, *about)
 
 

@@ -211,7 +211,7 @@ def test_labels_without_alternatives_are_reported(data: ChoiceData, caplog: pyte
 
 
 def test_nests_that_do_not_match_the_table_are_refused(data: ChoiceData) -> None:
-    with pytest.raises(ConfigError, match=r"nests is required: nests=\{NEST: \[LABEL, ...\], ...\}"):
+    with pytest.raises(ConfigError, match=r"nests is required: pass nests=\{NEST: \[LABEL, ...\], ...\}"):
         CrossNestedMNL().fit(data)
     with pytest.raises(InputError, match="nests assigns no nest to 2 alternatives: 'metro', 'train'"):
         CrossNestedMNL(nests={"a": ["car", "bus"]}).fit(data)

@@ -318,7 +318,7 @@ def test_a_run_that_fails_immediately_leaves_no_folder(
 ) -> None:
     data = ChoiceData.from_long(make_trips(), **{**roles, "features": [], "individual": []})
     model: ChoiceModel = Ensemble(PCMCNet(labels=False), 2)
-    with pytest.raises(InputError, match="declare features, or alternative"):
+    with pytest.raises(InputError, match="declare features, or declare an alternative"):
         model.fit(data, progress=False, run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -55,7 +55,7 @@ def other_forests() -> dict[str, Any]:
         "holds a ExtraTreesClassifier, expected": ExtraTreesClassifier(2).fit(X, y),
         "holds a dict, expected a RandomForestClassifier": {"trees": 3},
         "holds 2 trees, expected 20": RandomForestClassifier(2).fit(X, y),
-        "does not fit the saved inputs": RandomForestClassifier(20).fit(X, y),
+        "does not match the saved inputs": RandomForestClassifier(20).fit(X, y),
     }
 
 
@@ -149,7 +149,7 @@ def test_malformed_trees_are_refused(damage: str, forest: RandomForest) -> None:
 @pytest.mark.parametrize("claim", [{"inputs": 1}, {"inputs": 10**9}, {"outputs": 2}, {"inputs": "7"}])
 def test_a_tree_with_a_wrong_number_of_inputs_is_refused(claim: dict[str, Any], forest: RandomForest) -> None:
     """scikit-learn would write the importances of all inputs into an array of one."""
-    with pytest.raises(ArtifactError, match="does not fit the saved inputs"):
+    with pytest.raises(ArtifactError, match="does not match the saved inputs"):
         restore(forest, rewritten(forest._files()[FOREST_FILE], lambda tree: tree.update(claim)))
 
 

@@ -163,8 +163,8 @@ def test_a_model_too_large_to_load_is_not_saved(
         ("dpn", "config.json", {"hidden": 10**9}, "incomplete or altered"),
         ("rf", "config.json", {"trees": 10**9}, "holds 2 trees, expected 1000000000"),
         ("ensemble", "config.json", {"n": 10**9}, "incomplete or altered"),
-        ("thurstone", "items.json", {"strengths": [0, 1e12, 0]}, "strengths are larger than any that can be fitted"),
-        ("pcmc-bins", "items.json", {"edges": {str(k): [0, 1] for k in range(99)}}, "do not fit the saved items"),
+        ("thurstone", "items.json", {"strengths": [0, 1e12, 0]}, "strengths exceed the range"),
+        ("pcmc-bins", "items.json", {"edges": {str(k): [0, 1] for k in range(99)}}, "match the saved items"),
         ("lc-mnl", "classes.json", {"classes": 10**9}, "classes, columns and estimates do not match"),
     ],
 )

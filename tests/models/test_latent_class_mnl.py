@@ -280,7 +280,7 @@ def test_errors_do_not_depend_on_the_prior() -> None:
     sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
     _, p, mean = sets.evaluate(model.estimates_.values)
     np.testing.assert_allclose(model.covariance(), np.linalg.inv(-sets.hessian(p, mean, np.ones(300))), rtol=1e-9)
-    assert model.summary().facts["prior"] == "normal, precision 50 by standardised column; not in standard errors"
+    assert model.summary().facts["prior"].startswith("normal, precision 50 per standardised column")
     assert "prior" not in LatentClassMNL(classes=1, prior=0).fit(data).summary().facts
 
 
@@ -436,7 +436,7 @@ def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[Laten
     for name in TRUTH:
         assert errors[name] < alone.standard_errors()[name]
     assert model.estimates_.log_likelihood > alone.estimates_.log_likelihood + 100
-    assert model.summary().facts["persons"] == "400, each in one class in all choice sets"
+    assert model.summary().facts["persons"] == "400, each in the same class in all choice sets"
     assert "persons" not in alone.summary().facts
 
 
@@ -708,7 +708,7 @@ def test_numbers_of_classes_that_do_not_converge_are_skipped(
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         model = LatentClassMNL(max_classes=2).fit(data)
     assert model.n_classes_ == 1
-    assert "2 classes are not considered: it has not settled." in caplog.text
+    assert "models with 2 classes are skipped: it has not settled." in caplog.text
     with pytest.raises(TrainingError, match="it has not settled"):
         LatentClassMNL(classes=2).fit(data)
 

@@ -36,7 +36,7 @@ def test_all_numeric_features_are_linear_by_default(network_of: Callable[..., An
         np.testing.assert_allclose(moved_by_a_unit(model, journeys, name), value, atol=1e-4)
     lines = str(model.summary()).splitlines()
     assert lines[-2].startswith("price")
-    assert "with a fixed network" in str(model.summary())
+    assert "network held fixed" in str(model.summary())
 
 
 def test_collinear_columns_have_infinite_errors() -> None:

@@ -145,5 +145,5 @@ def test_damaged_weights_are_refused() -> None:
     with pytest.raises(ArtifactError, match="cannot be read"):
         LinearPCMC()._restore({**files, "weights.safetensors": b"broken"}, *about)
     for wrong in (np.zeros((2, 2)), np.full((3, 4), np.nan)):
-        with pytest.raises(ArtifactError, match="do not fit the saved items"):
+        with pytest.raises(ArtifactError, match="match the saved items"):
             LinearPCMC()._restore({**files, "weights.safetensors": save({"weights": wrong})}, *about)

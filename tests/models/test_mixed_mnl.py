@@ -137,7 +137,7 @@ def test_all_sequences_of_draws_give_similar_likelihoods(sequence: Any) -> None:
         ({"draws": 9}, r"draws must be a whole number of at least 10 and at most 10,000,000, got 9"),
         ({"draws": 101, "antithetic": True}, "antithetic draws need an even number of draws, got 101"),
         ({"sequence": "sobel"}, r"unknown sequence 'sobel'. Did you mean 'sobol'\?"),
-        ({"random": "price"}, "random must map names to words, got 'price'"),
+        ({"random": "price"}, "random must map names to strings, got 'price'"),
         ({"random": {"x": "gamma"}}, r"random\['x'\]: unknown distribution 'gamma'"),
         ({"correlated": "x"}, "correlated must be True, False or names of coefficients, got 'x'"),
         ({"antithetic": 1}, "antithetic must be True or False, got 1"),
@@ -154,7 +154,7 @@ def test_random_offsets_and_costs_fixed_at_0_are_refused() -> None:
     data = read(panel(10, normal_tastes), **PANEL)
     with pytest.raises(ConfigError, match="random includes 'x', but it is the offset"):
         MixedMNL(offset="x", random={"x": "normal"}, draws=10).fit(data, progress=False)
-    with pytest.raises(ConfigError, match="wtp_space='y': its coefficient is fixed at 0"):
+    with pytest.raises(ConfigError, match="wtp_space='y': this coefficient is fixed at 0"):
         MixedMNL(wtp_space="y", fixed={"y": 0}, random={"x": "normal"}, draws=10).fit(data, progress=False)
 
 
@@ -345,7 +345,7 @@ def test_tastes_that_depend_on_individuals_need_data() -> None:
     data = ChoiceData.from_long(trips(sets=60, seed=3, slope=-0.2), **ROLES)
     model = MixedMNL(formula="price | 0", random={"price": "normal"}, means={"price": "income"}, draws=20)
     model.fit(data, progress=False)
-    with pytest.raises(InputError, match="tastes depend on income: pass data"):
+    with pytest.raises(InputError, match="depend on income: pass data"):
         model.tastes()
     income = data.individual["income"].values  # type: ignore[attr-defined]
     expected = model.coefficients["price"] + model.coefficients["mean[price]:income"] * float(income.mean())

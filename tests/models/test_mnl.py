@@ -427,7 +427,7 @@ def test_an_invalid_cost_of_wtp_space_is_refused(formula: str, cost: str, proble
 
 
 def test_a_cost_fixed_at_0_is_refused(curved: ChoiceData) -> None:
-    with pytest.raises(ConfigError, match="wtp_space='cost': its coefficient is fixed at 0, so willingness to pay"):
+    with pytest.raises(ConfigError, match="wtp_space='cost': this coefficient is fixed at 0, so willingness to pay"):
         MNL(formula="time + cost", wtp_space="cost", fixed={"cost": 0}).fit(curved)
     space = MNL(formula="time + cost", wtp_space="cost", fixed={"cost": -1}).fit(curved)
     assert space.coefficients["cost"] == -1

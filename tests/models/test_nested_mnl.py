@@ -329,7 +329,7 @@ def test_a_log_sum_without_finite_estimate_is_reported(
     assert model.standard_errors()["logsum[public]"] == np.inf
     assert np.isinf(model.standard_errors()["x"]) == follows
     assert np.isfinite(model.predict_log_proba(data)).all()
-    problem = f"logsum[public]: no finite estimate, as {reason}"
+    problem = f"logsum[public]: no finite estimate, because {reason}"
     assert problem in caplog.text
     assert problem in model.summary().facts["warning"]
     assert "nan" not in str(model.summary())
@@ -516,7 +516,7 @@ def test_a_saved_model_is_loaded_unless_it_was_altered(model: NestedMNL, data: C
 @pytest.mark.parametrize(
     ("nests", "kind", "problem"),
     [
-        ("", ConfigError, "nests is required: the name of a feature, or a nest for each label"),
+        ("", ConfigError, "nests is required: pass the name of a feature, or a nest for each label"),
         ({}, ConfigError, "nests is required"),
         ("grupo", SchemaError, "nests: 'grupo' is not a feature. Did you mean 'group'"),
         ({"car": "a", "bus": "a"}, InputError, "no nest to 2 alternatives: 'metro', 'train'. Give each label"),
@@ -534,7 +534,7 @@ def test_nests_are_a_column_name_or_a_mapping() -> None:
         ConfigError, match="nests must be the name of a feature, or a mapping from labels to nests; got 3"
     ):
         NestedMNL(nests=3)
-    with pytest.raises(ConfigError, match=r"expected a path for a file, nests=pathlib.Path\('tree.toml'\)"):
+    with pytest.raises(ConfigError, match=r"use nests=pathlib.Path\('tree.toml'\)"):
         NestedMNL(nests="tree.toml")
     assert NestedMNL(nests={1: 2}).config.nests == {"1": "2"}
 
@@ -571,7 +571,7 @@ def test_unseen_nests_and_labels_are_refused(model: NestedMNL, data: ChoiceData)
     by_group = NestedMNL(nests="group", formula="x").fit(data)
     other = simulate(5, group=np.tile(["private", "water", "public", "rail"], 5))
     with pytest.raises(
-        InputError, match=r"nest 'water' was not in the training data, .*; the nests are private, public, rail"
+        InputError, match=r"nest 'water' was not in the training data, .*: expected one of private, public, rail"
     ):
         by_group.predict_proba(other)
     with pytest.raises(InputError, match="nests assigns no nest to 1 alternative: 'ferry'"):

@@ -334,7 +334,7 @@ def test_a_damaged_file_is_refused(binned: bool) -> None:
         fewer["identified"] = ["a"]
     else:
         fewer["items"] = fewer["items"][:-1]
-    with pytest.raises(ArtifactError, match="the saved log_rates do not fit"):
+    with pytest.raises(ArtifactError, match="the saved array log_rates does not match"):
         PCMC(**options)._restore({**files, "items.json": json.dumps(fewer).encode()}, *about)
 
 

@@ -438,7 +438,7 @@ def test_a_dead_start_is_detected_and_corrected(
         PCMCNet(**options).fit(data, progress=False)
         assert caplog.messages == []
         model = DeadStart(**options).fit(data, progress=False)
-    assert caplog.messages == ["most rates started without a gradient; the output bias was raised"]
+    assert caplog.messages == ["most rates started with zero gradient: the output bias was increased"]
     assert all(entry["gradient_norm"] > 0 for entry in model.history)
 
 

@@ -214,7 +214,7 @@ def test_any_mix_of_columns_can_be_fitted(
 
 def test_a_table_without_features_is_refused(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
-    message = "PointerNetwork needs features or labels of alternatives: declare features, or alternative"
+    message = "PointerNetwork needs features or labels of alternatives: declare features, or declare an alternative"
     with pytest.raises(InputError, match=message):
         PointerNetwork(**QUICK, labels=False).fit(data, progress=False)
 

@@ -214,8 +214,8 @@ def test_the_summary_lists_importances_that_sum_to_1(forest: RandomForest) -> No
     summary = forest.summary()
     names, values = zip(*summary.rows, strict=True)
     inputs = {"income", "purpose", "price", "minutes", "comfort"}
-    assert set(names) == inputs | {"price / least of the set", "minutes / least of the set"}
-    assert names[0] == "price / least of the set"  # the cheapest is always chosen
+    assert set(names) == inputs | {"price / smallest in the set", "minutes / smallest in the set"}
+    assert names[0] == "price / smallest in the set"  # the cheapest is always chosen
     assert sum(map(float, values)) == pytest.approx(1, abs=1e-3)  # printed with four digits
     assert summary.facts["parameters"].startswith(f"{forest.num_parameters:,} ")
 

@@ -49,9 +49,9 @@ def test_only_alternatives_of_the_set_have_effects(network_of: Callable[..., Any
 
 
 def test_labels_are_required_and_limited_in_number() -> None:
-    with pytest.raises(InputError, match="declare alternative, the column of labels"):
+    with pytest.raises(InputError, match="declare an alternative column with labels"):
         ResLogit().fit(ChoiceData.from_long(modes(2), **{**ROLES, "alternative": None}), progress=False)
-    with pytest.raises(InputError, match="declare alternative"):
+    with pytest.raises(InputError, match="declare an alternative column"):
         ResLogit(labels=False).fit(ChoiceData.from_long(modes(2), **ROLES), progress=False)
     with pytest.raises(InputError, match="expected 2 to 200 labels that occur in several sets, got 201"):
         ResLogit(weight_decay=1.0).fit(ChoiceData.from_long(modes(201, sets=5), **ROLES), progress=False)

@@ -224,7 +224,7 @@ def test_an_ensemble_streams_if_its_members_do(scanned: ScannedData) -> None:
 
 @pytest.mark.parametrize("name", ["mnl", "rf", "pcmc-linear"])
 def test_models_that_cannot_stream_name_a_remedy(name: str, scanned: ScannedData) -> None:
-    with pytest.raises(ConfigError, match=r"too large: fit it to data\.sample\(n_sets\), or scan with more memory"):
+    with pytest.raises(ConfigError, match=r"too large: fit the model to data\.sample\(n_sets\)"):
         pn.MODELS[name]().fit(scanned)
 
 

@@ -105,7 +105,7 @@ def test_infeasible_shares_and_unsupported_models_are_refused(data: ChoiceData) 
     with pytest.raises(InputError, match=r"a share of 0.97 for 'A' is not possible: it is available in 0\.\d+"):
         WithConstants("uniform", {"A": 0.97, "B": 0.01, "C": 0.01, "D": 0.01}).fit(data)
     few = item_choices([("ab", "a"), ("ab", "a"), ("c", "c")])
-    with pytest.raises(TrainingError, match="no constants give the model these shares"):
+    with pytest.raises(TrainingError, match="no constants reproduce these shares"):
         WithConstants("uniform", {"a": 0.4, "b": 0.4, "c": 0.2}).fit(few)
     plain = read(logit_choices(20, {"x": -1.0}), features=["x"])
     with pytest.raises(InputError, match="read the table with alternative"):

@@ -59,7 +59,7 @@ def test_large_chains_show_the_most_probable_alternatives() -> None:
     shown = [chain.labels.index(label) for label in chart.labels]
     assert shown == sorted(shown)
     share = chain.probabilities[shown].sum()
-    assert chart.notes[0] == f"12 of 30 alternatives are shown, with {share:.1%} of the probability"
+    assert chart.notes[0] == f"12 of 30 alternatives are shown; they have {share:.1%} of the probability"
     assert len(chart.arrows) <= MAX_ARROWS
     assert len(chain_chart(chain, most=3).labels) == 3
     with pytest.raises(ConfigError, match="most must be a whole number of at least 1"):

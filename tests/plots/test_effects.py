@@ -56,7 +56,7 @@ def test_bars_have_values_and_intervals() -> None:
     assert first_row(importance_chart(importances(0.5, 0.2))) == ("column $ 0", 0.5, -1.0, 1.0)
     assert first_row(importance_chart(importances(0.5, high=np.inf))) == ("column $ 0", 0.5, 0.5, 0.5)
     few = importance_chart(importances(*[0.1] * 30), most=7)
-    assert (len(few.rows), few.note) == (7, "23 more, with shorter bars, are not shown")
+    assert (len(few.rows), few.note) == (7, "23 shorter bars are not shown")
     assert first_row(attribution_chart(attributed(3))) == ("rival 0", -0.5, -0.25)
     assert len(attribution_chart(attributed(30)).rows) == 12
     with pytest.raises(ConfigError, match="most"):
@@ -205,7 +205,7 @@ def test_large_sets_show_the_most_probable_and_the_choice(example: ExampleSet) -
     large = replace(example, p=p, names=tuple(map(str, range(40))), chosen=39)
     assert shown_alternatives(large) == [*range(14), 39]
     assert shown_alternatives(replace(large, chosen=None)) == [*range(15)]
-    assert "25 less probable ones" in page_figure(probabilities_chart(large)).caption
+    assert "25 others" in page_figure(probabilities_chart(large)).caption
 
 
 def test_effects_of_rivals_sum_to_the_change(example: ExampleSet) -> None:

@@ -86,7 +86,7 @@ def page_board(*models: str) -> Leaderboard:
 def test_the_page_has_verdicts_picture_and_all_tables() -> None:
     board_ = page_board("a<b", "c")
     page = leaderboard_page(board_)
-    assert "a&lt;b has the best mean rank, 1.00 over 1 table; the difference from c is not significant." in page
+    assert "a&lt;b has the best mean rank, 1.00 over 1 table; its lead over c is not significant." in page
     assert "a&lt;b is best: 0.1 NLL below c, p = .010." in page
     assert page.count("data:image/png;base64,") == 1
     assert "NLL on every table" in page

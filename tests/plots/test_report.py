@@ -42,7 +42,7 @@ def test_the_same_explanation_gives_the_same_files(explained: dict[str, Explanat
 
 def test_a_file_as_folder_is_rejected(explained: dict[str, Explanation], tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    with pytest.raises(InputError, match="cannot be a folder"):
+    with pytest.raises(InputError, match="cannot be created"):
         write_explanation(explained["table"], tmp_path / "taken")
 
 
@@ -111,7 +111,7 @@ def test_the_report_names_the_kind_of_table(seen: str, words: str, explained: di
 def test_the_report_of_a_logit_states_no_context_effects(explained: dict[str, Explanation]) -> None:
     (only,) = by_name(explained["logit"])["context"].blocks
     assert isinstance(only, Text)
-    assert only.text.startswith("None. ")
+    assert "no context effects" in only.text
     tiles = by_name(explained["logit"])["glance"].blocks[0]
     assert isinstance(tiles, Tiles)
     assert ("strongest context effect", "none", "change of a log-ratio") in tiles.tiles

@@ -342,5 +342,5 @@ def test_foreign_host_names_are_rejected(net: PCMCNet, make_client: Any) -> None
             answer = client.get(path, headers={"Host": host.encode("latin-1")})
             assert (
                 error(answer, 421)
-                == "host: expected one of localhost, 127.0.0.1, [::1]; or serve the model with a token."
+                == "host: expected one of localhost, 127.0.0.1, [::1]. To allow any host, serve the model with a token."
             )

@@ -94,16 +94,16 @@ def test_the_schema_describes_contents(client: Any, make_client: Any, rich: PCMC
         ("taste", [1, 2, 1e39, 4], "expected numbers below 3.4e38, got 1e+39 at position 2."),
         ("taste", [1, 2, 10**400, 4], "expected numbers below 3.4e38, got a whole number of more than 60 digits"),
         ("services", "wifi", "expected a list of categories, got 'wifi'."),
-        ("services", [["wifi"]], "expected a list of categories, got a list of 1 in it."),
-        ("services", [None], "expected a list of categories, got null in it."),
+        ("services", [["wifi"]], "expected a list of categories, got a list of 1 in the list."),
+        ("services", [None], "expected a list of categories, got null in the list."),
         (
             "photo",
             7,
-            "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened), got 7",
+            "expected the bytes of a picture, in base64 or as a data URI (paths and URLs are not opened), got 7",
         ),
-        ("photo", "", "(no path or address is opened), got 0 bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP."),
-        ("photo", "AAAA", "(no path or address is opened), got 3 bytes in none of the formats PNG"),
-        ("photo", "data:text/html;base64,AAAA", "(no path or address is opened), got 'data:text/html;base64,AAAA'."),
+        ("photo", "", "(paths and URLs are not opened), got 0 bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP."),
+        ("photo", "AAAA", "(paths and URLs are not opened), got 3 bytes in none of the formats PNG"),
+        ("photo", "data:text/html;base64,AAAA", "(paths and URLs are not opened), got 'data:text/html;base64,AAAA'."),
     ],
 )
 def test_wrong_contents_are_rejected_with_their_place(
@@ -147,7 +147,7 @@ def test_no_request_makes_the_server_open_a_file(
         room_sets[1]["alternatives"][2]["photo"] = path
         answer = client.post("/v1/probabilities", json={"sets": room_sets})
         assert answer.status_code == 422
-        assert "no path or address is opened" in answer.json()["error"]
+        assert "paths and URLs are not opened" in answer.json()["error"]
     assert opened == []
 
 
@@ -205,7 +205,7 @@ def test_a_truncated_picture_is_rejected_with_its_place(reader: SetReader, room_
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(255, size=(60, 60)).astype(np.uint8)).save(file, "PNG")
     room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(file.getvalue()[:900]).decode()
-    with pytest.raises(RequestError, match="set 1, alternative 2, column 'photo': the picture is broken"):
+    with pytest.raises(RequestError, match="set 1, alternative 2, column 'photo': the picture is damaged"):
         reader.read(room_sets)
 
 
@@ -271,7 +271,7 @@ def test_ids_must_be_known_integers(make_client: Any) -> None:
     for node in (-1, 1.5, "3", None, True, 2**63):
         assert "expected a whole number of at least 0" in ask(node).json()["error"]
     assert ask(11).status_code == 422
-    assert "the model's module does not know this id" in ask(11).json()["error"]
+    assert "unknown id: expected an id that" in ask(11).json()["error"]
 
 
 leaves = st.one_of(

@@ -331,7 +331,7 @@ def test_labels_fit_and_an_indifferent_model_has_no_effects(width: int, visit: C
             return pen.measureText(list.value).width <= room;
         })"""
         assert page.locator("#table .name input").evaluate_all(fits) == [True] * 3
-        expect(page.locator("#map")).to_contain_text("makes no difference to the model here, so no effects are marked")
+        expect(page.locator("#map")).to_contain_text("does not affect the prediction here, so no effects are marked")
         expect(page.locator("#map svg")).not_to_contain_text("is better")
         page.locator("#table .name input").first.fill("ferry")  # new labels are allowed
         expect(page.locator("#status")).to_have_text("3 alternatives.")

@@ -35,4 +35,4 @@ def test_errors_of_the_server_are_shown_in_the_panel(address: str, visit: Callab
     panel.get_by_label("Show at least").fill("3")
     panel.get_by_label("Show at most").fill("2")
     panel.get_by_role("button", name="Find the best offer").click()
-    expect(panel).to_contain_text("expected at least 'least'")
+    expect(panel).to_contain_text("not below 'least'")

@@ -174,7 +174,7 @@ def count_size(value: Any) -> JsonSize:
         (b'{"a": 1} x', "the body is not valid JSON: Extra data (line 1, column 10)."),
         (b'{"a": NaN}', "the body contains NaN, which is not valid JSON: use null, or omit the value."),
         (b"[-Infinity]", "the body contains -Infinity, which is not valid JSON"),
-        (b'{"a": 1, "b": 2, "a": 3}', "'a' occurs twice in one object: keep one."),
+        (b'{"a": 1, "b": 2, "a": 3}', "'a' occurs twice in one object: remove one of them."),
         (b'{"x": {"\\ud800": 1, "\\ud800": 2}}', r"'\ud800' occurs twice in one object"),
         (b"\xff\xfe", "the body is not valid Unicode: expected JSON in UTF-8."),
         (b'["\\ud800"]', "the body is not valid Unicode: expected JSON in UTF-8."),

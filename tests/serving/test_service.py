@@ -75,7 +75,7 @@ def test_a_model_of_unknown_structure_gives_a_heuristic_offer(make_trips: Any, m
         ({"most": 1.5}, "most: expected an integer of at least 1, got 1.5."),
         (
             {"least": 3, "most": 2},
-            "most: expected at least 'least' and the number of entries of 'keep', got 2.",
+            "most: expected a number not below 'least' or the length of 'keep', got 2.",
         ),
         ({"colour": 1}, "the request: unknown entry 'colour'."),
         ({"model": "other"}, "model: 'other' is not served."),

@@ -248,7 +248,7 @@ def test_a_file_system_without_locks_is_reported(
     monkeypatch.setattr(storage.fcntl, "flock", refuse)
     with sole_writer(tmp_path / "run"):
         pass
-    assert "this file system has no locks" in caplog.text
+    assert "the file system does not support locks" in caplog.text
 
 
 def test_the_root_folder_is_refused() -> None:

@@ -86,7 +86,7 @@ def test_defaults_that_are_best_or_fail(slope: Any, trips: ChoiceData) -> None:
     failed = tune(slope(slope=9.0, fails_above=5.0), trips, space={"slope": [1.0]}, progress=False)
     assert [trial.state for trial in failed.trials] == ["failed", "complete"]
     assert failed.model.config.slope == 1.0
-    assert failed.why == "Kept: trial 2. There is no complete trial of the defaults to compare with."
+    assert failed.why == "Kept: trial 2. No trial with the defaults was completed for comparison."
 
 
 def test_trials_use_folds_and_the_best_is_fitted_to_all_data(slope: Any, trips: ChoiceData) -> None:
@@ -96,7 +96,7 @@ def test_trials_use_folds_and_the_best_is_fitted_to_all_data(slope: Any, trips: 
     assert [rows(model.parts[0]) for model in trials] == [rows(train) for train, _ in folds] * 3
     assert [rows(data) for data in slope.predicted] == [rows(valid) for _, valid in folds] * 3
     assert rows(final.parts[0]) == rows(trips)
-    assert "validated on 3 folds, groups by person kept together" in result.how
+    assert "validated on 3 folds, grouped by person" in result.how
     assert {model.parts[1] for model in slope.fits} == {None}  # a model without early stopping needs none
     assert {model.seed for model in slope.fits} == {4}
 
@@ -167,7 +167,7 @@ def test_models_without_epochs_are_pruned_after_the_first_fold(slope: Any, trips
     result = tune(slope(slope=2.0), trips, space=space, seed=2, progress=False)
     pruned = [trial for trial in result.trials if trial.state == "pruned"]
     assert {trial.message for trial in pruned} <= {
-        "after the first fold: the loss is worse than the median of the earlier trials."
+        "after the first fold: the loss is above the median of the earlier trials."
     }
     assert [trial.epochs for trial in pruned] == [None] * len(pruned)
     assert len(slope.fits) == 4 * len(result.trials) - 3 * len(pruned) + 1
@@ -234,12 +234,12 @@ def test_an_invalid_option_is_a_failed_trial(trips: ChoiceData) -> None:
 
 def test_an_infinite_loss_is_a_failed_trial(slope: Any, trips: ChoiceData) -> None:
     base = slope(slope=-math.inf, fails_above=math.inf)
-    with pytest.raises(TrainingError, match=r"all 2 trials failed\. The first: the held-out sets have NLL inf"):
+    with pytest.raises(TrainingError, match=r"all 2 trials failed\. Error of the first trial: .* held-out sets is inf"):
         tune(base, trips, space={"slope": [-math.inf, math.inf]}, progress=False)
 
 
 def test_only_failed_trials_raise_the_first_message(slope: Any, trips: ChoiceData) -> None:
-    with pytest.raises(TrainingError, match=r"all 3 trials failed\. The first: slope 0\.0 is too steep"):
+    with pytest.raises(TrainingError, match=r"all 3 trials failed\. Error of the first trial: slope 0\.0 is too steep"):
         tune(slope(fails_above=-1.0), trips, space={"slope": [1.0, 2.0]}, progress=False)
 
 
@@ -335,7 +335,7 @@ def test_the_folder_of_another_search_is_refused(slope: Any, trips: ChoiceData, 
         (slope(colour="blue"), trips, {}, r"options\.colour \(\"red\" there, \"blue\" here\)"),
         (slope(), trips.subset(np.arange(59)), {}, "table"),
     ):
-        with pytest.raises(ArtifactError, match=f"holds another search; what differs: .*{differs}"):
+        with pytest.raises(ArtifactError, match=f"contains a search with different settings: .*{differs}"):
             tune(model, data, **{**settings, **change})
 
 

@@ -62,7 +62,7 @@ def test_models_without_a_space_are_refused(name: str) -> None:
     assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by", "stacking"}
     with pytest.raises(ConfigError, match="uniform has no options: there is nothing to tune"):
         Space.of(Uniform, name)
-    with pytest.raises(ConfigError, match="rank-by has no default space: give the options"):
+    with pytest.raises(ConfigError, match="rank-by has no default space: pass a mapping"):
         Space.of(RankBy, name)
 
 
@@ -142,7 +142,7 @@ def test_layers_without_nodes_are_refused(entries: dict[str, Any]) -> None:
         ({"lr": ("a", "b")}, r"lr: expected \(low, high\)"),
         ({"lr": 0.1}, r"lr: expected a tuple \(low, high\) or a list of values, got 0.1"),
         ({"lr": []}, "lr: expected a tuple"),
-        ({"lr": [0.1, 0.1]}, "lr: 0.1, 0.1 has a value twice"),
+        ({"lr": [0.1, 0.1]}, "lr: 0.1, 0.1 contains a value twice"),
         ({"epochs": (1.5, 3)}, "epochs: expected whole numbers"),
         ({"activation": (0, 1)}, "activation: a range is not supported"),
         ({"activation": ["relu", "tan"]}, r"activation: 'tan' is not a valid value\. Did you mean 'tanh'"),

@@ -67,7 +67,7 @@ def test_a_network_worse_than_the_median_is_pruned() -> None:
         late = run_trial(study, SPACE, epochs([1.9, 1.4, 1.39]))
         good = run_trial(study, SPACE, epochs([9.0, 1.4, 0.9]))
         assert (bad.state, bad.value, bad.epochs) == ("pruned", 4.0, 2)
-        assert bad.message == "after epoch 2: the loss is worse than the median of the earlier trials."
+        assert bad.message == "after epoch 2: the loss is above the median of the earlier trials."
         assert (late.state, late.value, late.epochs) == ("pruned", 1.39, 3)
         assert (good.state, good.value, good.epochs) == ("complete", 0.9, 3)
 
@@ -175,7 +175,7 @@ def test_a_trial_worse_than_the_median_is_pruned_after_the_first_fold() -> None:
             assert run_trial(study, SPACE, folds(loss)).state == "complete"
         pruned = run_trial(study, SPACE, folds(3.5))
         assert (pruned.state, pruned.value, pruned.epochs) == ("pruned", 3.5, None)
-        assert pruned.message == "after the first fold: the loss is worse than the median of the earlier trials."
+        assert pruned.message == "after the first fold: the loss is above the median of the earlier trials."
         assert run_trial(study, SPACE, folds(2.5)).state == "complete"
 
 
@@ -203,7 +203,7 @@ def test_another_search_is_refused_with_its_differences(tmp_path: Path) -> None:
         pass
     other = {**IDENTITY, "options": {"epochs": 4}, "seed": 1, "table": "f" * 64}
     with (
-        pytest.raises(ArtifactError, match="holds another search; what differs: ") as error,
+        pytest.raises(ArtifactError, match="contains a search with different settings: ") as error,
         open_study(tmp_path, other, SPACE, 1),
     ):
         pass
@@ -214,10 +214,10 @@ def test_another_search_is_refused_with_its_differences(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_search_is_refused(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("Dear diary")
-    with pytest.raises(ArtifactError, match="exists but holds no search"), open_study(tmp_path, IDENTITY, SPACE, 0):
+    with pytest.raises(ArtifactError, match="exists but contains no search"), open_study(tmp_path, IDENTITY, SPACE, 0):
         pass
     with (
-        pytest.raises(ArtifactError, match="exists but holds no search"),
+        pytest.raises(ArtifactError, match="exists but contains no search"),
         open_study(tmp_path / "diary.txt", IDENTITY, SPACE, 0),
     ):
         pass

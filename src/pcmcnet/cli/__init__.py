@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command given in ``sys.argv``; on an error, print one line and exit."""
+    """Run the command given in ``sys.argv``. On an error, print one line and exit."""
     import typer
 
     from pcmcnet.cli.app import app
@@ -91,7 +91,7 @@ def _fail(message: str, status: int) -> NoReturn:
 
 
 class NamedStream:
-    """Wrapper of standard output or standard error that adds the name of the stream to write errors.
+    """Wrapper around standard output or standard error that adds the stream's name to write errors.
 
     If the reading end of a pipe is closed, as in ``pcmcnet ... | head``, the program exits as if terminated by SIGPIPE.
     """
@@ -115,7 +115,7 @@ class NamedStream:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Exit if the pipe is closed; add the name of the stream to any other error."""
+        """Exit if the pipe is closed. Add the stream's name to any other error."""
         try:
             yield
         except BrokenPipeError:

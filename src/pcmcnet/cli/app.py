@@ -31,7 +31,7 @@ from pcmcnet.storage import package_version
 
 
 class Command(TyperCommand):
-    """A command that imports the libraries before it runs. Ctrl-C during the import ends the program immediately."""
+    """A command that imports heavy libraries just before it runs. Ctrl-C during the import ends the program."""
 
     stage: ClassVar[str] = "pcmcnet.plots"  # imported first, together with all stages before it
 

@@ -1,8 +1,8 @@
 """Options shared by several commands: models, seeds, devices, column roles, the engine.
 
 Shell completion needs the names of models and tables, but the modules that define them import PyTorch, which is slow.
-So model names are read from the source text of the models, and the other names are repeated here. Tests compare all of
-them with the registries.
+Model names are therefore read from the source code of the models, and the other names are copied here. Tests compare
+these names with the registries.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def _completer(names: Callable[[], tuple[str, ...]], *, several: bool = False) -> Callable[[str], list[str]]:
-    """Return a function that completes a name or, with ``several``, the last name in a list: ``uniform,Small=pcm``."""
+    """Return a function that completes a name or, with ``several``, the last name in a list such as ``mnl,A=pcm``."""
 
     def complete(incomplete: str) -> list[str]:
         start = max(incomplete.rfind(","), incomplete.rfind("=")) + 1 if several else 0
@@ -73,7 +73,7 @@ Table = Annotated[
 ]
 SavedModel = Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")]
 ModelName = Annotated[
-    str, typer.Option(help="Name of the model; `pcmcnet models` lists them.", autocompletion=complete_model)
+    str, typer.Option(help="Name of the model, as listed by `pcmcnet models`.", autocompletion=complete_model)
 ]
 By = Annotated[str | None, typer.Option(help="Column that defines groups, which are held out as a whole.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
@@ -108,7 +108,7 @@ _ROLES = {
 def with_role_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add options for the schema file and each column role to a command.
 
-    The command reads them with :func:`schema_of_command`.
+    The command reads these options with :func:`schema_of_command`.
     """
     # 1. Declare the options, in a separate panel of the help.
     file: Any = typer.Option("--schema", help="TOML file with the column roles below.", rich_help_panel="Columns")
@@ -149,7 +149,7 @@ Memory = Annotated[
 
 
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
-    """Return the schema from a TOML file and command-line options. An option overrides the file."""
+    """Return the schema from a TOML file and command-line options. Command-line options override the file."""
     from pcmcnet.data import Schema
 
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
@@ -165,7 +165,7 @@ def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
 
 
 def schema_of_command(params: Mapping[str, Any], purpose: str) -> Schema:
-    """Return the schema of a command that needs choices, from ``context.params``; raise SchemaError without choices."""
+    """Return the schema in a command's parameters. Raise SchemaError if no column is declared to hold the choices."""
     schema = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
     if schema.choices is None:
         raise SchemaError(f"{purpose} needs the choices: add --chosen COLUMN or --rank COLUMN.")
@@ -173,7 +173,7 @@ def schema_of_command(params: Mapping[str, Any], purpose: str) -> Schema:
 
 
 def keep_columns(schema: Schema, *columns: str | None) -> Schema:
-    """Add columns that are used for grouping to the schema, unless they already have a role that keeps them."""
+    """Add grouping columns to the schema, unless the schema already keeps them."""
     added = [
         c for c in columns if c is not None and c not in (schema.choice_set, *schema.individual, *schema.kept_columns)
     ]
@@ -223,7 +223,7 @@ Workers = Annotated[
 
 
 def worker_count(engine: str, workers: int | None) -> int:
-    """Return the number of workers, 0 for ``--engine local``; raise ConfigError if the options cannot be combined."""
+    """Return the number of workers, which is 0 for ``--engine local``. Raise ConfigError if the options conflict."""
     from pcmcnet.checks import require_number, require_word
     from pcmcnet.errors import ConfigError
 

@@ -37,7 +37,7 @@ def compare(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     folds: Annotated[int | None, typer.Option(help="Number of cross-validation folds.  [default: 5]")] = None,
     split: Annotated[
-        float | None, typer.Option(help="Instead of using folds, test on this share and fit on the rest.")
+        float | None, typer.Option(help="Share of the choice sets to test on, instead of cross-validation in folds.")
     ] = None,
     by: Annotated[
         str | None, typer.Option(help="Column that defines groups. Folds and bootstrap samples keep groups whole.")
@@ -56,8 +56,9 @@ def compare(
 ) -> None:
     """Cross-validate several models on the same folds of TABLE and test whether their differences are significant.
 
-    Each fold of each model is saved in the output folder when it is done. After an interruption, run the same command
-    to continue; you may also add models. The results are comparison.json, .md, .html and .png.
+    Each fold of each model is saved in the output folder as soon as it is done. After an interruption, run the same
+    command again to continue. A repeated run may include additional models. The results are written to comparison.json,
+    .md, .html and .png.
 
     Example: `pcmcnet compare trips.csv --choice-set trip --chosen took --features time,cost
     --models uniform,rank-by:cost,pcmcnet -o comparison`
@@ -105,7 +106,7 @@ def compare(
 
 
 def _write(comparison: Comparison, output: Path, table: str) -> list[Path]:
-    """Write the HTML page and the figure next to comparison.json and comparison.md; return all four paths."""
+    """Write the HTML page and the figure next to comparison.json and comparison.md. Return all four paths."""
     from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
 
     files = [output / "comparison.json", output / "comparison.md"]

@@ -67,7 +67,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _about(name: str) -> dict[str, Any]:
-    """Return the catalogue entry of a table and its path; the path is None if the package is not installed."""
+    """Return the catalogue entry of a table with its path, which is None if the package is not installed."""
     from pcmcnet.datasets import packaged
     from pcmcnet.errors import DatasetError
 

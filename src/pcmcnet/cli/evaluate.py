@@ -21,7 +21,7 @@ def evaluate(
     table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, including choices.")],
     top: arguments.Top = "1,5",
     truth: Annotated[
-        str | None, typer.Option(help="Column with the true probabilities; adds the KL divergence.")
+        str | None, typer.Option(help="Column with the true probabilities, for the KL divergence.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the bootstrap.")] = 0,
     stream: arguments.Stream = False,

@@ -35,8 +35,9 @@ def explain(
 ) -> None:
     """Write a report on MODEL and TABLE: fit, calibration, importance, elasticities, context effects, examples.
 
-    The output folder gets report.html (one self-contained page), report.md (the same tables in Markdown) and
-    explanation.json (all numbers). If TABLE has no choices, the sections that need them are left out.
+    The command writes report.html (one self-contained page), report.md (the same tables in Markdown) and
+    explanation.json (all numbers) to the output folder. If TABLE has no choices, the sections that need them are left
+    out.
 
     The sections are table, model, fit, calibration, importance, elasticities, categories, trade_offs, context,
     axioms and examples.

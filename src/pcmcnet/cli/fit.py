@@ -51,18 +51,18 @@ def fit(
 ) -> None:
     """Fit a model to TABLE and save it.
 
-    Checkpoints are saved in the output folder during training. After an interruption, run the same command with
-    `--resume`: it continues and produces the same model.
+    Checkpoints are saved in the output folder during training. To continue an interrupted fit, run the same command
+    with `--resume`: the result is the same as without the interruption.
 
     Example: `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`
 
     With column roles from a file, and early stopping:
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
 
-    A table larger than memory. The converted table is cached next to it, or in `--cache`:
+    For a table larger than memory, add `--stream`. The converted table is cached next to the original, or in `--cache`:
     `pcmcnet fit trips/ --schema roles.toml --stream --memory "2 GiB" -o model`
 
-    With several workers, which share each batch. The model fits equally well, but its weights differ slightly from a
+    Several workers can share each batch. The model fits equally well, but its weights differ slightly from those of a
     single-process fit because of floating-point rounding:
     `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
@@ -139,7 +139,7 @@ def _train(
 def _show_fit(
     estimator: ChoiceModel, train: Sets, held_out: Sets | None, output: Path, seconds: float, *, as_json: bool
 ) -> None:
-    """Print the model summary, the goodness of fit, and the number of epochs and the weight decay of the fit."""
+    """Print the model summary, the goodness of fit, the number of epochs and the weight decay."""
     from pcmcnet.evaluation import evaluate
 
     parts = {"training": train, **({} if held_out is None else {"held-out": held_out})}

@@ -37,9 +37,9 @@ def leaderboard(
     """Cross-validate all models with their default options on public and simulated tables, and rank them.
 
     The tables are read from installed packages (`pcmcnet datasets` lists them). If a package is missing, its tables are
-    skipped and the command that installs it is printed. Each fold of each model is saved in the output folder when it
-    is done. After an interruption, run the same command to continue; you may also add tables and models. The results
-    are leaderboard.json, .md, .html and .png.
+    skipped and the command that installs it is printed. Each fold of each model is saved in the output folder as soon
+    as it is done. After an interruption, run the same command again to continue. A repeated run may include additional
+    tables and models. The results are written to leaderboard.json, .md, .html and .png.
 
     Example: `pcmcnet leaderboard -o board` (about an hour on two cores)
 

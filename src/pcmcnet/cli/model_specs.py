@@ -1,8 +1,8 @@
 """Parse the list of models to compare: ``uniform,Cheapest=rank-by:price,mnl`` and ``--set mnl.ridge=0.1``.
 
-An entry is ``name`` or, for a model with one required option, ``name:value``; either may be preceded by ``Label=``. An
-option given with ``--set`` applies to the model with that label or, if there is none, to all models with that registry
-name.
+An entry is ``name`` or, for a model with one required option, ``name:value``. Either form may be preceded by
+``Label=``. ``--set NAME.option=value`` applies to the model with the label NAME or, if there is none, to all models
+with the registry name NAME.
 """
 
 from __future__ import annotations

@@ -75,13 +75,13 @@ def optimise(
 ) -> None:
     """Find the offer with the largest expected revenue under MODEL, or the best prices, with an optimality bound.
 
-    The output folder gets result.json and, for a table of individuals, offers.parquet.
+    The command writes result.json and, for a table of individuals, offers.parquet to the output folder.
 
     Example: `pcmcnet optimise model itineraries.csv --revenue margin --outside none --size 5 -o offer`
 
     Prices: `pcmcnet optimise model itineraries.csv --price price --cost cost --ladder 99,119,149 -o prices`
 
-    One offer per individual. The table is processed in chunks; add --engine ray to use several workers:
+    One offer for each individual of a table. The table is processed in chunks, by several workers with --engine ray:
     `pcmcnet optimise model shelf.csv --revenue margin --individuals people.parquet -o offers`
     """
     from pcmcnet.decisions import optimise_offer, optimise_prices
@@ -198,7 +198,7 @@ def _counts(option: str, words: Repeated) -> dict[str, dict[str, int]]:
 
 
 def _span(option: str, text: str) -> tuple[Any, Any]:
-    """Parse a range such as 2..5, 2.. or ..5 into its limits; a single number is the upper limit."""
+    """Parse a range such as 2..5, 2.. or ..5 into its limits. A single number is the upper limit."""
     low, dots, high = text.partition("..")
     if not dots:
         return None, _number(option, text)

@@ -23,7 +23,7 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser o
 
 @contextmanager
 def resume_hint_on_interrupt(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, print how to continue from the state saved in ``folder``, and exit with 130."""
+    """On Ctrl-C, print how to continue from the state saved in ``folder``, and exit with status 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -34,8 +34,8 @@ def resume_hint_on_interrupt(folder: Path) -> Iterator[None]:
 def print_result(text: object, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
     """Print a result to standard output, as text or as JSON.
 
-    ``text`` is any printable object, or a tuple of them, which are separated by empty lines. On a terminal, tables fit
-    the width, other lines wrap between words, and the lines in ``strong`` are bold.
+    ``text`` is a printable object, or a tuple of objects, which are separated by empty lines. On a terminal, tables fit
+    its width, other lines wrap between words, and the lines in ``strong`` are bold.
     """
     if as_json:
         typer.echo(json.dumps(result, indent=1))
@@ -51,7 +51,7 @@ def print_result(text: object, result: dict[str, Any], *, as_json: bool, strong:
 
 
 def _wrap(line: str, stream: Any) -> str:
-    """Wrap a line between words if the stream is a terminal; a single word longer than a line is not broken."""
+    """Wrap a line between words if the stream is a terminal. A word that is longer than a line is not broken."""
     if not stream.isatty() or len(line) <= line_width():
         return line
     name = re.match(r"\S+(?: \S+)* {2,}", line)  # "name  value": indent the value on the next lines
@@ -75,7 +75,7 @@ def written_files(files: Iterable[Path]) -> str:
 
 
 def open_page(page: Path) -> None:
-    """Open a page in the browser; without a browser, print its path."""
+    """Open a page in the browser. If there is no browser, print the path of the page."""
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):

@@ -35,17 +35,16 @@ def predict(
     Rows keep their order. A wide table, with one row per choice set, is written in long form, with one row per
     alternative.
 
-    The other columns do not change. If input and output are CSV files, these columns are copied byte for byte. If a CSV
-    file is converted, columns that are not numeric for the model stay text, unless conversion to numbers loses no
-    information.
+    All other columns stay the same, byte for byte if input and output are CSV files. If a CSV file is converted to
+    another format, a column that is not numeric for the model stays text, unless it can be converted to numbers without
+    loss.
 
     Example: `pcmcnet predict model new-trips.csv -o predicted.parquet`
 
-    If the output is a folder, the table may be larger than memory. It is read in chunks, and each of its files becomes
-    a Parquet file with the same name: `pcmcnet predict model trips/ -o predicted/`
+    If the output is a folder, the table may be larger than memory. The table is then read in chunks, and each input
+    file becomes a Parquet file with the same name: `pcmcnet predict model trips/ -o predicted/`
 
-    With several workers, each of which processes one file at a time. Run the same command again to predict only the
-    missing files:
+    Several workers can each predict one file at a time. Run the same command again to predict only the missing files:
     `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
     """
     from pcmcnet.data.files.read_files import column_names
@@ -87,7 +86,7 @@ def predict(
 
 
 def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str) -> int:
-    """Write the rows of a table with their probabilities; return the number of rows."""
+    """Write the rows of a table with their probabilities. Return the number of rows."""
     import pyarrow as pa
 
     from pcmcnet.data.files.csv_files import append_column

@@ -49,7 +49,7 @@ def table1(
 ) -> None:
     """Table 1: divergence of each model from the true model on simulated context effects.
 
-    Writes report.md, report.html and result.json.
+    The command writes report.md, report.html and result.json.
 
     Example: `pcmcnet reproduce table1 -o table1`
     """
@@ -72,7 +72,7 @@ def figure2(
 ) -> None:
     """Figure 2: maps of the preference for a over b as a third alternative c moves.
 
-    Writes figure2.png, .pdf and .svg, report.md, report.html and result.json.
+    The command writes figure2.png, .pdf and .svg, report.md, report.html and result.json.
 
     Example: `pcmcnet reproduce figure2 -o figure2`
     """
@@ -114,7 +114,7 @@ def table3(
     """Table 3: TOP 1, TOP 5 and NLL of eight models for airline itinerary choice.
 
     Without --data or --simulated, the models are cross-validated on the 615 bookings that ship with the package larch.
-    Fitted models are saved in the output folder. After an interruption, run the same command to continue.
+    Fitted models are saved in the output folder. After an interruption, run the same command again to continue.
 
     Example: `pcmcnet reproduce table3 -o table3`
     """
@@ -124,7 +124,7 @@ def table3(
 
 
 def _run(context: typer.Context, experiment: Callable[..., ExperimentResult]) -> None:
-    """Run an experiment with the command's options; print the result and the names of the files written."""
+    """Run an experiment with the command's options. Print the result and the names of the files written."""
     from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import resolve_device
 

@@ -29,8 +29,8 @@ def simulate(
     `mlba`: the first experiment in the paper. A third alternative changes the preference between two others
     (attraction, similarity and compromise effects).
 
-    `airline`: flight searches with the columns of the airline data in the paper, which has 33951 choice sets. There are
-    two segments of travellers, attraction and similarity effects, and up to 50 itineraries per search.
+    `airline`: flight searches with the columns of the airline data in the paper, which have 33,951 choice sets. There
+    are two segments of travellers, attraction and similarity effects, and up to 50 itineraries per search.
 
     `rock-paper-scissors`: a Markov chain in which each of three items beats the next.
 

@@ -47,16 +47,16 @@ def tune(
 ) -> None:
     """Search for the options with which a model best predicts held-out choices in TABLE, and fit the model with them.
 
-    The first trial uses the defaults and the options given with --set. These values are kept unless the best trial is
-    significantly better.
+    The first trial uses the defaults and the options given with --set. The options of the first trial are kept unless
+    another trial is significantly better.
 
-    Each trial is saved in the output folder when it ends. After an interruption, run the same command to continue; a
-    larger value of --trials extends the search. The results are tuning.json, tuning.md, search.png and the fitted model
-    in the folder model. Evaluate the tuned model on data that are not in TABLE.
+    Each trial is saved in the output folder when it ends. After an interruption, run the same command again to
+    continue. A larger value of --trials extends the search. The results are written to tuning.json, tuning.md and
+    search.png, and the fitted model to the subfolder model. Evaluate the tuned model on data that are not in TABLE.
 
     Example: `pcmcnet tune trips.csv --choice-set trip --chosen took --features time,cost -o study`
 
-    With a custom search space; values that are lists are separated by slashes:
+    With a custom search space, in which slashes separate list values:
     `pcmcnet tune trips.csv --schema roles.toml --search lr=log:1e-4:1e-1 --search hidden=16/32,32
     --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
 

@@ -1,9 +1,9 @@
 """Connect to Ray, or start it on this machine and stop it at the end.
 
 An existing connection of this process is reused. Otherwise, the cluster at ``RAY_ADDRESS`` is used if this variable is
-set, and if not, Ray is started on this machine. Any client of a Ray cluster can run code as the user who started it. A
-cluster started by this module therefore listens on the loopback interface only, and requires Ray's token, which other
-users of the machine cannot read.
+set, and if not, Ray is started on this machine. Any client of a Ray cluster can run code as the user who started the
+cluster. A cluster started by this module therefore listens on the loopback interface only, and requires Ray's token,
+which other users of the machine cannot read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def has_gpu_per_worker(ray: Any, device: str, workers: int) -> bool:
 
 @contextmanager
 def silenced(name: str) -> Iterator[None]:
-    """Silence one of Ray's loggers inside the block; users get the messages of this package instead."""
+    """Silence one of Ray's loggers inside the block. Users get the messages of this package instead."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -76,7 +76,7 @@ def silenced(name: str) -> Iterator[None]:
 
 
 def require_ray() -> Any:
-    """Return the module ``ray``; raise ConfigError if it is not installed."""
+    """Return the module ``ray``. Raise ConfigError if Ray is not installed."""
     if find_spec("ray") is None:
         raise ConfigError("Ray is not installed: pip install 'pcmcnet[ray]'.")
     import ray
@@ -112,7 +112,7 @@ def start_local_ray(ray: Any, cpus: int, **options: Any) -> None:
 def ensure_private_token() -> None:
     """Create Ray's token file if it is missing.
 
-    Only this user can read the file. If Ray created it, its permissions would depend on the umask.
+    Only this user can read the file. If Ray created the file, its permissions would depend on the umask.
     """
     configured = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if configured or os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
@@ -149,7 +149,8 @@ def _start(ray: Any, workers: int) -> None:
 def _loopback_only(ray: Any) -> Iterator[None]:
     """Make Ray use the loopback address for this machine, as it does on macOS and Windows.
 
-    All Ray servers use that address. Separate environment variables control PyTorch's connections between workers.
+    All Ray servers then use the loopback address. Separate environment variables control PyTorch's connections between
+    workers.
     """
     constants = ray._private.ray_constants  # set here too, since Ray may have been imported before
     before = constants.ENABLE_RAY_CLUSTER
@@ -202,7 +203,7 @@ class RayWorkers:
         pass
 
     def map(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-        """Yield ``function(item)`` for each item, in order; raise the first error."""
+        """Yield ``function(item)`` for each item, in order, and raise the first error."""
         shared, task = self.ray.put(function), self.ray.remote(num_cpus=1, max_retries=self.retries)(_call)
         pending: deque[Any] = deque()
         try:
@@ -224,7 +225,7 @@ class RayWorkers:
 
 
 def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
-    """Call the function on a worker. A PcmcNetError is returned, not raised, because a retry by Ray cannot help."""
+    """Call a function on a worker. A PcmcNetError is returned, not raised, because a retry by Ray cannot help."""
     from pcmcnet.data.scan.workers import keep_freed_memory  # imported late: the progress board does not need it
 
     keep_freed_memory()
@@ -247,7 +248,7 @@ class ProgressBoard:
         self.stop_reasons: dict[str, str] = {}
 
     def post(self, job: str, entry: dict[str, Any]) -> str | None:
-        """Add the history entry of an epoch; return the reason why the job must stop, or None if it may continue."""
+        """Add the history entry of an epoch. Return the reason why the job must stop, or None if it may continue."""
         self.entries.setdefault(job, []).append(entry)
         return self.stop_reasons.get(job)
 
@@ -262,5 +263,5 @@ class ProgressBoard:
 
 
 def start_board(ray: Any) -> Any:
-    """Start a board that takes no CPU from the workers and stops when this process ends."""
+    """Start a progress board that takes no CPU from the workers and stops when this process ends."""
     return ray.remote(num_cpus=0)(ProgressBoard).remote()

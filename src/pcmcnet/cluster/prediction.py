@@ -1,10 +1,11 @@
-"""Predict all Parquet files of a folder with several workers, and write one file for each to another folder.
+"""Predict all Parquet files of a folder with several workers, and write one output file for each to another folder.
 
     files -> those not yet predicted -> Ray Data assigns each to a worker -> written under a temporary name, renamed
 
-Every file in the output folder is complete. Its footer identifies the model and the input file, so that a second run
-predicts only the missing files. If a worker dies, Ray Data assigns its file to another worker, so that each row appears
-exactly once, in order. All rows of a choice set must be in the same file; this is checked before anything is written.
+Every file in the output folder is complete. The footer of each file identifies the model and the input file, so that a
+second run predicts only the missing files. If a worker dies, Ray Data assigns its file to another worker, so that each
+row appears exactly once, in order. All rows of a choice set must be in the same file. This rule is checked before
+anything is written.
 """
 
 from __future__ import annotations
@@ -84,14 +85,14 @@ def predict(
         A fitted model, or the folder of a saved one.
     folder_in, folder_out
         Input and output folder, accessible from the machines of all workers. Files are found at any depth and keep
-        their names; files and folders whose names begin with a dot or an underscore are skipped. Each file must fit
+        their names. Files and folders whose names begin with a dot or an underscore are skipped. Each file must fit
         into the memory of a worker.
     workers
-        Number of processes that predict; default 2.
+        Number of processes that predict (default 2).
     column
-        Name of the new column; default "probability".
+        Name of the new column (default "probability").
     progress
-        Show a progress bar on a terminal, or log one line per file elsewhere; default True.
+        Show a progress bar on a terminal, or log one line per file elsewhere (default True).
 
     Returns
     -------
@@ -130,14 +131,14 @@ def predict(
     if failures:
         more = f" {len(failures) - 1} more files failed." if len(failures) > 1 else ""
         raise SchemaError(
-            f"{min(failures)}{more} All other files are predicted; the same call retries the failed files."
+            f"{min(failures)}{more} All other files have been predicted; repeat the call to retry the failed files."
         )
     return FolderPrediction(len(names), sum(_rows(target / name) for name in names), len(done))
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What a worker needs: the model, its digest, the input and output folders, and the name of the new column."""
+    """The task of a worker: the model, its digest, the input and output folders, and the name of the new column."""
 
     model: ChoiceModel
     digest: str
@@ -149,7 +150,7 @@ class _Task:
         return PredictionOrigin.of(self.digest, self.column, self.source / name)
 
     def is_done(self, name: str) -> bool:
-        """Return True if a file has already been predicted; raise ArtifactError if its output has another origin."""
+        """Return True if a file has already been predicted. Raise ArtifactError if the output has another origin."""
         file = self.target / name
         if not file.exists():
             return False
@@ -160,7 +161,7 @@ class _Task:
         return origin == self.origin(name) and origin.rows == _rows(file)
 
     def run(self, name: str) -> int:
-        """Predict a file; return its number of rows."""
+        """Predict a file and return its number of rows."""
         origin, target = self.origin(name), self.target / name
         rows = read_table(self.source / name, text=self.model.schema.text_columns)
         if self.column in rows.column_names:
@@ -278,18 +279,18 @@ def write_offers(
     seed: int = 0,
     workers: int = 2,
 ) -> WrittenOffers:
-    """Use several workers to find an offer for each individual of a table; the file is the same as from one process.
+    """Use several workers to find an offer for each individual of a table. The output is the same as from one process.
 
     Parameters
     ----------
     model
         A fitted model, or the folder of a saved one.
     catalogue, individuals, path, revenue, outside, constraints, seed
-        As for :func:`pcmcnet.write_offers`: the alternatives that could be offered, the file with the individuals, the
-        file to write, the revenue of each alternative (default: the column "revenue"), the outside option, the
-        constraints of an offer, and the random seed (default 0).
+        The arguments of :func:`pcmcnet.write_offers`: the alternatives that could be offered, the file with the
+        individuals, the file to write, the revenue of each alternative (default: the column "revenue"), the outside
+        option, the constraints of an offer, and the random seed (default 0).
     workers
-        Number of processes that search; default 2.
+        Number of processes that search (default 2).
 
     Returns
     -------

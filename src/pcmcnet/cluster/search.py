@@ -3,9 +3,9 @@
     this process:  samples configurations and records their results (study.db); the only process that writes
     workers:       fit one configuration each, and report every epoch
 
-The sampler takes running trials into account: the Gaussian process assumes that they will have the results it predicts,
-and no running configuration is sampled again. If a worker dies, Ray restarts its trial. If this process dies, the next
-run starts with the trials that were running, so that no trial is lost or repeated.
+The sampler takes running trials into account: the Gaussian process assumes that running trials will have the results it
+predicts, and no running configuration is sampled again. If a worker dies, Ray restarts its trial. If this process dies,
+the next run starts with the trials that were running, so that no trial is lost or repeated.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def tune(
     Parameters
     ----------
     model, data
-        As for :func:`pcmcnet.tune`: the model to tune, and choice sets with known choices.
+        The model to tune and choice sets with known choices, as for :func:`pcmcnet.tune`.
     workers
-        Number of parallel trials; default 2. The sampled configurations depend on which trials run at the same time, so
-        a search with several workers is not reproducible.
+        Number of parallel trials (default 2). A search with several workers is not reproducible, because the sampled
+        configurations depend on which trials run at the same time.
     device
-        "cpu", "cuda", or "auto" (the default) to give each trial a GPU if there are enough.
+        "cpu", "cuda", or "auto" (the default) to give each trial a GPU if there are enough GPUs.
     **options
         Other options of :func:`pcmcnet.tune`: space, trials, valid, by, seed, folder, progress, timeout. Only this
         process writes to the folder.
@@ -93,7 +93,7 @@ class _ParallelTrials:
     running: dict[Any, _WorkerTrial] = field(default_factory=dict)
 
     def run(self, more: StartAnother) -> Iterator[TrialRecord]:
-        """Start trials while ``more`` allows it and a worker is free; yield each trial after it has ended."""
+        """Start trials while ``more`` allows it and a worker is free. Yield each trial after it has ended."""
         board = start_board(self.ray)
         measure = self.ray.remote(num_cpus=1, num_gpus=int(self.gpu), max_retries=MAX_RETRIES)(_measure)
         try:
@@ -118,7 +118,7 @@ class _ParallelTrials:
         self.running[task] = _WorkerTrial(trial)
 
     def _report_epochs(self, board: Any) -> None:
-        """Report the epochs on the board to the study; a trial that the study prunes stops at its next epoch."""
+        """Report the epochs on the board to the study. A trial that the study prunes stops at its next epoch."""
         import optuna
 
         entries = self.ray.get(board.collect.remote())
@@ -147,7 +147,7 @@ class _ParallelTrials:
 
 
 def _measure(objective: Objective, options: dict[str, Any], board: Any, job: str) -> Measurement | Exception:
-    """Fit a configuration on a worker; return its measurement, or the error."""
+    """Fit a configuration on a worker. Return the held-out loss, or the error."""
     import ray
 
     def on_epoch(entry: dict[str, Any]) -> None:

@@ -31,15 +31,15 @@ def app(arguments: Mapping[str, str]) -> Any:
     Parameters
     ----------
     arguments
-        model: folder of the model, accessible from all machines; baseline: folder of a second model to compare with;
-        workers: number of replicas, default 1; token: bearer token that requests must send, default the environment
-        variable PCMCNET_TOKEN; insecure: "true" to allow access without a token from any machine that can reach Ray
-        Serve.
+        "model" is the folder of the model, accessible from all machines. "baseline" is the folder of a second model to
+        compare with. "workers" is the number of replicas (default 1). "token" is the bearer token that requests must
+        send (default: the environment variable PCMCNET_TOKEN). "insecure" is "true" to allow access without a token
+        from any machine that can reach Ray Serve.
 
     Returns
     -------
     Application
-        What ``serve run`` deploys.
+        The application that ``serve run`` deploys.
 
     Raises
     ------
@@ -73,16 +73,16 @@ def application(
     Parameters
     ----------
     model, baseline
-        Folders of saved models, accessible from the machines of all replicas; the baseline is optional.
+        Folders of saved models, accessible from the machines of all replicas. The baseline is optional.
     settings
-        Limits and access; default :class:`~pcmcnet.serving.settings.ServeSettings`.
+        Request limits and access control (default :class:`~pcmcnet.serving.settings.ServeSettings`).
     workers
-        Number of replicas; default 1.
+        Number of replicas (default 1).
 
     Returns
     -------
     Application
-        What ``ray.serve.run`` deploys.
+        The application that ``ray.serve.run`` deploys.
     """
     require_ray()
     require_number("workers", workers, whole=True, low=1)
@@ -114,7 +114,7 @@ def ray_service(
     host: str = "127.0.0.1",
     port: int = 8000,
 ) -> Iterator[str]:
-    """Serve a model with Ray Serve inside the block; yield its URL."""
+    """Serve a model with Ray Serve inside the block, and yield its URL."""
     from pcmcnet.serving.server import bind, server_url
 
     with bind(host, port) as listening:  # raises if the port is taken, before anything is started
@@ -134,7 +134,7 @@ def ray_service(
 
 
 def run(on_start: Callable[[str], None], *arguments: Any, **options: Any) -> None:
-    """Serve until Ctrl+C with the arguments of :func:`ray_service`; call ``on_start`` with the URL."""
+    """Serve a model until Ctrl+C, with the arguments of :func:`ray_service`. Call ``on_start`` with the URL."""
     with ray_service(*arguments, **options) as address:
         on_start(address)
         threading.Event().wait()

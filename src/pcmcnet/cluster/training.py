@@ -1,14 +1,14 @@
-"""Fit a network with several workers: Ray Train runs the usual training loop on each of them.
+"""Fit a network with several workers: Ray Train runs the usual training loop on each worker.
 
     before:        all workers together learn the encoder from a scanned table; it is saved next to the shards
     every worker:  the same batches, planned from (seed, epoch) -> its share of each -> gradients summed over workers
     first worker:  a checkpoint after each epoch, in a folder that all workers can access
     at the end:    the model is loaded from the last checkpoint, like a resumed run with no epochs left
 
-A worker's share is every n-th shard of a buffer, or every n-th choice set of a table in memory. Up to rounding, each
-step therefore follows the same gradient as in a single process. Rounding errors grow with the number of steps, so the
-weights differ from those of a single process, although the model is equally good. If a worker dies, Ray restarts all
-workers from the last checkpoint, and the run ends as if nothing had happened.
+Each of n workers processes every n-th shard of a buffer, or every n-th choice set of a table in memory. Up to rounding,
+each step therefore follows the same gradient as in a single process. Rounding errors grow with the number of steps, so
+the weights differ from those of a single process, although the model is equally good. If a worker dies, Ray restarts
+all workers from the last checkpoint, and the run ends as if no worker had died.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("pcmcnet")
 
 
 class SharedFolder:
-    """The checkpoints of a run at a shared address, and a local copy of them."""
+    """The checkpoints of a run at a shared address, with a local copy."""
 
     def __init__(self, address: str, local: Path) -> None:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
@@ -83,7 +83,7 @@ class SharedFolder:
                 self._copied[file] = state
 
     def _put(self, file: Path) -> None:
-        """Copy a file; it appears under its final name only when it is complete."""
+        """Copy a file to the shared folder, where it gets its final name only when it is complete."""
         target = f"{self.root}/{file.relative_to(self.local).as_posix()}"
         try:
             if "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,)):
@@ -120,11 +120,12 @@ def scan(
     table
         Path of the table, accessible from the machines of all workers.
     workers
-        Number of processes that share the table; default 2. During the scan, each uses up to two fifths of ``memory``.
+        Number of processes that share the table (default 2). During the scan, each process uses up to two fifths of
+        ``memory``.
     cache
-        Folder for the converted table, accessible from the machines of all workers; default next to the table.
+        Folder for the converted table, accessible from the machines of all workers (default: next to the table).
     memory
-        Memory for choice sets during training, such as "2 GiB" or a number of bytes; default "1 GiB".
+        Memory for choice sets during training, such as "2 GiB" or a number of bytes (default "1 GiB").
     **roles
         Roles of the columns, as for :meth:`ChoiceData.scan`.
 
@@ -176,25 +177,25 @@ def fit(
     Parameters
     ----------
     model
-        The network to fit; it is fitted in place.
+        The network, which is fitted in place.
     train, valid
         Training part and optional validation part, as for ``model.fit``.
     workers
-        Number of processes that share each batch; default 2.
+        Number of processes that share each batch (default 2).
     seed
-        Random seed, default 0. The batches are the same as in a single process with this seed. Up to rounding, the
+        Random seed (default 0). The batches are the same as in a single process with this seed. Up to rounding, the
         weights are also the same, unless dropout is used, because each worker draws different dropout masks.
     device
-        "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough.
+        "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough GPUs.
     progress
-        Show a progress bar on a terminal, or log one line per epoch elsewhere; default True.
+        Show a progress bar on a terminal, or log one line per epoch elsewhere (default True).
     run_folder
         Folder or fsspec address for the checkpoint after each epoch, accessible from the machines of all workers.
         Default: a temporary folder, if all workers are on one machine.
     resume
-        Continue from the checkpoint in ``run_folder``; default False.
+        Continue from the checkpoint in ``run_folder`` (default False).
     failures
-        How many times workers may die before the fit is abandoned; default 3.
+        Number of times that workers may die before the fit is abandoned (default 3).
 
     Returns
     -------
@@ -250,7 +251,7 @@ def _learn_encoder(model: ChoiceModel, train: Sets | None, valid: Sets | None, w
     if shards < workers.count:
         log.warning(
             "a buffer has about %.0f shards for %d workers, so some workers will be idle: scan the table again with "
-            "more memory; this amount is the total for all workers.",
+            "a larger memory=, which is the total for all workers.",
             shards,
             workers.count,
         )
@@ -265,7 +266,7 @@ def _with_absolute_path(data: Sets | None) -> Sets | None:
 
 
 def _checkpoint_address(ray: Any, run_folder: str | Path | None, stack: ExitStack) -> str:
-    """Return the address of the checkpoints; a path is made absolute, since workers run in another directory."""
+    """Return the address of the checkpoints. A path is made absolute, because workers run in another directory."""
     if run_folder is None:
         if len(ray.nodes()) > 1:
             raise InputError(
@@ -311,7 +312,7 @@ def _run(ray: Any, task: Mapping[str, Any], *, workers: int, failures: int, epoc
 
 
 def _outcome(trainer: Any, task: Mapping[str, Any], failures: int) -> BaseException | None:
-    """Run the trainer; return its error, or None after success."""
+    """Run the trainer and return its error, or None after success."""
     from ray.train import TrainingFailedError
 
     try:

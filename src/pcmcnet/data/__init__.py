@@ -1,7 +1,7 @@
-"""Table -> choice sets -> batches.
+"""Data pipeline: a table becomes choice sets, which become batches of tensors.
 
-Classes that hold tensors are imported on first use, because reading, scanning and learning encoders do not need
-PyTorch.
+Classes that hold tensors are imported on first use, because PyTorch is not needed to read or scan tables and learn
+encoders.
 """
 
 from importlib import import_module

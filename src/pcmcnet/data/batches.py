@@ -1,8 +1,8 @@
-"""Encoded choice sets -> batches of tensors.
+"""Grouping of encoded choice sets into batches of tensors.
 
-A batch is padded to the size of its largest set. Sets of similar size share a batch, and each batch has a budget of
-pairs (the sum of n^2 with padding), which bounds memory for sets of any size. Batches are formed on the device that
-holds the data, so a batch needs only a few gather operations and no transfer.
+A batch is padded to the size of its largest set. Sets of similar size share a batch. A limit on the number of pairs in
+a batch (the sum of n^2, with padding) bounds memory for sets of any size. Batches are formed on the device that holds
+the data, so a batch needs only a few gather operations and no transfer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ROWS_PER_COMPARISON = 2**14
 
 
 class DistinctContents(NamedTuple):
-    """Distinct values of a content column in a batch (each is encoded once), and the position of each row's value."""
+    """Distinct values of a content column in a batch, each encoded once, and the position of each row's value."""
 
     values: Tensor  # (u, ...)
     place: Tensor  # (B, J), or (B,) for a column of the individual: positions in ``values``
 
 
 class CodedContents(NamedTuple):
-    """A content column, such as texts or images: one code per alternative or set, and the distinct values."""
+    """A content column, such as texts or images: one code per alternative or set, and a table of distinct values."""
 
     codes: Tensor  # (N,), or (S,) int64
     table: Tensor  # (U, ...)
@@ -66,7 +66,7 @@ class Batch:
 
 
 class EncodedTable(Protocol):
-    """Encoded choice sets in parts: a single part in memory, or several parts that are read from disk in turn."""
+    """Encoded choice sets in parts: a single part in memory, or several parts that are read from disk one by one."""
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Yield all sets once, in parts.
@@ -74,7 +74,7 @@ class EncodedTable(Protocol):
         Parameters
         ----------
         order
-            Numbers that seed the order of the parts, such as (seed, epoch); None for the order of the table.
+            Numbers that seed the order of the parts, such as (seed, epoch). If None, the parts are in table order.
         skip
             Number of parts to skip at the start.
         """
@@ -103,7 +103,7 @@ class Source(EncodedTable, Protocol):
 
 @dataclass(frozen=True)
 class ConcatenatedTables:
-    """Encoded choice sets of several tables in sequence."""
+    """Encoded choice sets of several tables, one table after another."""
 
     tables: Sequence[EncodedTable]
 
@@ -149,7 +149,7 @@ class EncodedSets:
         return float((self.sizes**2).mean())
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedSets]:
-        """Yield the only part, unless it is skipped."""
+        """Yield all sets as a single part, unless ``skip`` is positive."""
         if not skip:
             yield self
 
@@ -176,7 +176,7 @@ class EncodedSets:
         return all(tensor.is_contiguous() for tensor in self._all())
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory of the tensors allocated until ``stream`` has finished with them."""
+        """Keep the memory of the tensors allocated until ``stream`` has finished using them."""
         for tensor in self._all():
             tensor.record_stream(stream)
 
@@ -185,7 +185,7 @@ class EncodedSets:
         return [*self._tensors().values(), *coded]
 
     def copy_(self, other: EncodedSets) -> EncodedSets | None:
-        """Overwrite these sets in place with the sets of ``other``; return None if ``other`` is too large."""
+        """Overwrite these sets in place with the sets of ``other``, or return None if ``other`` is too large."""
         targets, sources = self._tensors(), other._tensors()
         if any(len(sources[name]) > len(tensor) for name, tensor in targets.items()):
             return None
@@ -195,7 +195,10 @@ class EncodedSets:
 
     @classmethod
     def join(cls, chunks: Sequence[EncodedSets], order: Ints) -> EncodedSets:
-        """Concatenate chunks and put their sets into ``order``; the flat tensors of alternatives are not reordered."""
+        """Concatenate chunks and arrange their sets in the given order.
+
+        The flat tensors of alternatives are not reordered.
+        """
         sizes = np.concatenate([chunk.sizes for chunk in chunks])
         index = torch.from_numpy(order)
         ends = np.cumsum([len(chunk.numeric) for chunk in chunks])
@@ -219,14 +222,14 @@ class EncodedSets:
         return replace(self, **moved)
 
     def require_variation_within_sets(self) -> None:
-        """Raise InputError if the alternatives of every choice set are equal, so that there is nothing to learn."""
+        """Raise InputError if no feature differs between the alternatives of any choice set."""
         if not self.varies_within_sets():
             raise InputError(
                 "no feature differs between the alternatives of any choice set: there is nothing to learn."
             )
 
     def varies_within_sets(self) -> bool:
-        """Return True if any feature varies within any choice set; usually, checking the first rows is enough."""
+        """Return True if any feature varies within any choice set. Checking the first rows is usually enough."""
         first = self.starts.repeat_interleave(self.counts)
         columns = (self.numeric, self.categorical, *(column.codes for column in self.contents))
         step = _ROWS_PER_COMPARISON
@@ -234,14 +237,17 @@ class EncodedSets:
         return any(bool((x[rows] != x[first[rows]]).any()) for x in columns for rows in chunks)
 
     def batch(self, sets: Ints) -> Batch:
-        """Gather the given sets. Their largest size is known on the host, so no device synchronisation is needed."""
+        """Gather the given sets as a batch.
+
+        The largest size is known on the host, so no device synchronisation is needed.
+        """
         index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
         return self.gather(index, int(self.sizes[sets].max()))
 
     def gather(self, index: Tensor, places: int) -> Batch:
         """Gather the sets at ``index`` (B,) on the device, padded to ``places`` alternatives.
 
-        ``places`` is at least the size of the largest of these sets.
+        ``places`` must be at least the size of the largest selected set.
         """
         place = torch.arange(places, device=index.device)  # (J,)
         mask = place < self.counts[index].unsqueeze(1)  # (B, J)
@@ -271,7 +277,7 @@ class DistributedSets:
     place: Ints  # (S,) position of each set in ``local``; -1 for sets of other processes
 
     def share(self, sets: Ints) -> Ints:
-        """Return the positions in ``local`` of the given sets that this process holds; the result may be empty."""
+        """Return the positions in ``local`` of those given sets that this process holds, if any."""
         places = self.place[sets]
         return places[places >= 0]
 
@@ -291,21 +297,21 @@ def plan_batches(
     Parameters
     ----------
     sizes
-        (S,) sizes of the sets.
+        Sizes of the sets, (S,).
     batch_size
-        Largest number of sets in a batch.
+        Maximum number of sets in a batch.
     pair_budget
-        Largest number of pairs in a batch, padding included. A single set may exceed it.
+        Maximum number of pairs in a batch, including padding. A single set may exceed this limit.
     rng
         Random generator that shuffles the sets. The shuffled sets are sorted by size within groups of 32 batches, and
         the batches are shuffled again, so every epoch differs. If None, all sets are sorted by size.
     tight
-        Whether a large batch ends early if padding would exceed 5% of its pairs; True by default.
+        Whether a large batch ends early if padding would exceed 5% of its pairs, True by default.
 
     Returns
     -------
     list of arrays
-        Positions of the sets of each batch.
+        Positions of the sets in each batch.
 
     Raises
     ------
@@ -333,7 +339,7 @@ def plan_batches(
 def plan_person_batches(
     persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
 ) -> list[Ints]:
-    """Group sets into batches; all sets of a person are in the same batch, and the persons are in random order.
+    """Group sets into batches, with all sets of a person in the same batch and persons in random order.
 
     A batch ends when it has at least ``batch_size`` sets, or when adding the next person would exceed ``pair_budget``.
     The sets of a single person may exceed both limits.
@@ -354,7 +360,7 @@ def plan_person_batches(
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
-    """Cut sets that are sorted by size into batches; each batch is padded to the size of its last, largest set."""
+    """Cut sets that are sorted by size into batches, each padded to the size of its last set, which is the largest."""
     unrestricted = pair_budget * _MIN_FILLED if tight else pair_budget
     if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= unrestricted:  # no limit but the batch size
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]

@@ -1,6 +1,6 @@
-"""Choice sets in memory: columnar and ragged.
+"""Choice sets in memory, stored by column in ragged arrays.
 
-The alternatives of all sets are stored in flat arrays of length sum(n_S), one set after another; ``offsets`` marks
+The alternatives of all sets are stored in flat arrays of length sum(n_S), one set after another. ``offsets`` marks
 where each set begins. Nothing is padded. The only values stored per set are offsets, ids, individual-level columns and
 choices. ``rows`` holds the table row of each alternative, so that results can be returned in the order of the table.
 """
@@ -44,27 +44,27 @@ U = TypeVar("U")
 class ChoiceData:
     """Choice sets with their alternatives, individuals and choices.
 
-    Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, and ``N`` is the number of
-    available alternatives over all sets.
+    Use :meth:`from_long` or :meth:`from_wide` to read choice data from a table. ``S`` is the number of sets, and ``N``
+    is the number of available alternatives over all sets.
 
     Attributes
     ----------
     schema : Schema
         Roles of the table's columns, with the categorical columns resolved.
     offsets : array of int, (S + 1,)
-        Start of each set in the flat arrays, then N.
+        Start of each set in the flat arrays, followed by N.
     set_ids : array, (S,)
         Ids of the choice sets, ordered by their first row in the table.
     chosen : array of int, (S,), or None
-        Position of the chosen alternative within its set; None if the choices are unknown.
+        Position of the chosen alternative within its set, or None if the choices are unknown.
     weights : array of float, (S,)
-        Weights of the sets; all 1 if no weight column is declared.
+        Weights of the sets, all 1 if no weight column is declared.
     features : dict of columns
-        Columns of the alternatives, of length N.
+        Columns of length N that describe the alternatives.
     labels : Categorical or None
-        Labels of the alternatives, of length N; None if no alternative column is declared.
+        Labels of the alternatives, of length N, or None if no alternative column is declared.
     individual : dict of columns
-        Columns of the individual, of length S.
+        Columns of length S that describe the individual.
     keep : dict of columns
         Columns of length S that models do not use: the ``keep`` columns, the persons and the ranking ids.
     rows : array of int, (N,)
@@ -72,7 +72,8 @@ class ChoiceData:
     hidden_rows, hidden_sets : array of int
         Table row and choice set of each unavailable alternative.
     added : int
-        Number of outside options without a row in the table. Their rows follow the rows of the table.
+        Number of outside options without a row in the table. Rows added for outside options follow the rows of the
+        table.
     """
 
     schema: Schema
@@ -113,7 +114,7 @@ class ChoiceData:
         kinds: Mapping[str, str] | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Read a long table: one row per alternative, rows in any order.
+        """Read a long table, which has one row per alternative, in any order.
 
         Parameters
         ----------
@@ -123,46 +124,49 @@ class ChoiceData:
         choice_set : str
             Column with the id of the choice set.
         chosen : str, optional
-            Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. None (default) if the
+            Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. If None (default), the
             choices are unknown, as in a table to predict.
         rank : str, optional
-            Column with the rank of the alternative, instead of ``chosen``: 1 for the best, empty for alternatives
-            ranked below all others. A ranking is read as a sequence of choices. None (default) for no ranking.
+            Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
+            alternatives with an empty rank are below all ranked ones. A ranking is read as a sequence of choices. If
+            None (default), the table has no rankings.
         alternative : str, optional
-            Column with the label of the alternative, unique within a set. None (default) for no labels.
+            Column with the label of the alternative, unique within a set. If None (default), alternatives have no
+            labels.
         individual : list of str, optional
-            Columns that are constant within a set, such as features of the chooser. Empty by default.
+            Columns that are constant within a set, such as features of the chooser (none by default).
         features : list of str, optional
-            Columns of the alternative. Empty by default.
+            Columns that describe the alternative (none by default).
         categorical : list of str, optional
-            Columns among ``individual`` and ``features`` that are categories. If None (default), the type decides:
-            text, booleans and dictionaries are categories.
+            Columns among ``individual`` and ``features`` that are categories. If None (default), the column type
+            decides: text, booleans and dictionaries are categories.
         available : str, optional
-            Column of 0/1 or booleans. Rows with 0 are left out of their set and get probability 0. None (default) if
+            Column of 0/1 or booleans. Rows with 0 are left out of their set and get probability 0. If None (default),
             all rows are available.
         weight : str, optional
-            Column with the weight of the set, constant within a set. None (default) for equal weights of 1.
+            Column with the weight of the set, constant within a set. If None (default), all weights are 1.
         person : str, optional
             Column with the id of the person who chose, constant within a set. The sets of a person stay together in
-            splits, folds and bootstrap samples. Models do not use it as an input. None (default) if each set is
+            splits, folds and bootstrap samples. Models do not use the id as an input. If None (default), each set is
             independent.
         keep : list of str, optional
-            Further columns, constant within a set, to keep for grouping. Models do not use them. Empty by default.
+            Further columns, constant within a set, to keep for grouping (none by default). Models do not use kept
+            columns.
         outside : str, optional
             Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
-            features and needs no rows. A set without a chosen row is one in which the outside option was chosen.
-            Without ``alternative``, a feature of this name is 1 for the outside option and 0 for the other
-            alternatives. None (default) for no outside option.
+            features and needs no rows. In a set without a chosen row, the outside option counts as chosen. Without
+            ``alternative``, a feature of this name is 1 for the outside option and 0 for the other alternatives. If
+            None (default), there is no outside option.
         conflict : {"error", "first"}
             What to do if an individual-level column varies within a set: raise an error (default), or use the value of
             the first row.
         missing : {"error", "indicator"}
-            What to do if a value is missing: raise an error (default), or use the training mean and add a 0/1 feature
-            that marks missing numbers; missing categories become a category of their own.
+            How to treat missing values. "error" (default) raises an error. "indicator" replaces missing numbers with
+            the training mean and marks them with a 0/1 feature, and treats missing categories as a separate category.
         kinds : dict, optional
             Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
-            "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that
-            networks also see through a curve. None (default) for no such columns.
+            "vector", "datetime", "multi", "text", "image" or "id". The kinds "piecewise" and "spline" are for numbers
+            to which networks also apply a curve. If None (default), all columns are plain numbers or categories.
         columns : dict, optional
             Display names and units of columns for reports and the served page, as in
             ``{"price": {"name": "Price", "unit": "EUR"}}``. If None (default), the column names are shown.
@@ -175,8 +179,8 @@ class ChoiceData:
         Raises
         ------
         SchemaError
-            If the table does not fit these roles. The message names the column, row and choice set, and says how to
-            correct the table.
+            If the table does not fit the declared roles. The message names the column, row and choice set, and says how
+            to correct the table.
 
         Examples
         --------
@@ -213,7 +217,7 @@ class ChoiceData:
         Parameters
         ----------
         table : path, mapping of arrays, or data frame
-            A long table; or a wide table, if the schema was made by :meth:`from_wide`.
+            A long table, or a wide table if the schema was made by :meth:`from_wide`.
         schema : Schema
             Roles of the columns.
 
@@ -252,7 +256,7 @@ class ChoiceData:
         kinds: Mapping[str, str] | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Read a wide table: one row per choice, one group of columns per alternative.
+        """Read a wide table, which has one row per choice and one group of columns per alternative.
 
         Parameters
         ----------
@@ -260,60 +264,59 @@ class ChoiceData:
             A path (.csv, .csv.gz, .parquet, .arrow, or a folder of Parquet files), a mapping from column names to
             arrays, or any data frame that narwhals supports (pandas, polars, pyarrow, ...).
         chosen : str, optional
-            Column that names the chosen alternative. None (default) if the choices are unknown, or if ``rank`` is
-            given.
+            Column that names the chosen alternative. If None (default), the choices are unknown or given by ``rank``.
         rank : str or dict, optional
-            Columns with the rank of each alternative, given in the same form as ``features``: 1 for the best, empty for
-            alternatives ranked below all others. None (default) for no ranking.
+            Columns with the rank of each alternative, given in the same form as ``features``. The best alternative has
+            rank 1, and alternatives with an empty rank are below all ranked ones. If None (default), the table has no
+            rankings.
         alternatives : list or dict
-            Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``; or
-            a mapping from each label to its value in ``chosen``.
+            Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``, or a
+            mapping from each label to its value in ``chosen``.
         features : dict
             Columns of each feature: a template such as ``"{alternative}_TT"``, or a mapping from each label to a
             column name or to a number that applies to every row.
         individual : list of str, optional
-            Columns whose value applies to all alternatives of a row, such as features of the chooser. Empty by default.
+            Columns that apply to all alternatives of a row, such as features of the chooser (none by default).
         available : str or dict, optional
-            Columns with the 0/1 availability of each alternative, given in the same form as ``features``. None
-            (default) if all alternatives are available in every row.
+            Columns with the 0/1 availability of each alternative, given in the same form as ``features``. If None
+            (default), all alternatives are available in every row.
         weight : str, optional
-            Column with the weight of the set. None (default) for equal weights of 1.
+            Column with the weight of the set. If None (default), all weights are 1.
         choice_set : str, optional
-            Column with the id of the choice set. If None (default), the row numbers are the ids.
+            Column with the id of the choice set. If None (default), the row numbers are used as ids.
         categorical : list of str, optional
-            Names among ``individual`` and ``features`` that are categories. If None (default), the type decides: text,
-            booleans and dictionaries are categories.
+            Names among ``individual`` and ``features`` that are categories. If None (default), the column type decides:
+            text, booleans and dictionaries are categories.
         person : str, optional
             Column with the id of the person who chose. The sets of a person stay together in splits, folds and
-            bootstrap samples. Models do not use it as an input. None (default) if each set is independent.
+            bootstrap samples. Models do not use the id as an input. If None (default), each set is independent.
         keep : list of str, optional
-            Further columns to keep for grouping. Models do not use them. Empty by default.
+            Further columns to keep for grouping (none by default). Models do not use kept columns.
         outside : str, optional
             Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
-            features and needs no columns. A row with an empty ``chosen`` is one in which the outside option was
-            chosen. None (default) for no outside option.
+            features and needs no columns. In a row with an empty ``chosen``, the outside option counts as chosen. If
+            None (default), there is no outside option.
         missing : {"error", "indicator"}
-            What to do if a value is missing: raise an error (default), or use the training mean and add a 0/1 feature
-            that marks missing numbers; missing categories become a category of their own.
+            How to treat missing values. "error" (default) raises an error. "indicator" replaces missing numbers with
+            the training mean and marks them with a 0/1 feature, and treats missing categories as a separate category.
         kinds : dict, optional
             Kind of each name among ``individual`` and ``features`` that is neither a plain number nor a category:
-            "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that
-            networks also see through a curve. None (default) for no such columns.
+            "vector", "datetime", "multi", "text", "image" or "id". The kinds "piecewise" and "spline" are for numbers
+            to which networks also apply a curve. If None (default), all columns are plain numbers or categories.
         columns : dict, optional
-            Display names and units for reports and the served page, as in
-            ``{"price": {"name": "Price", "unit": "EUR"}}``. If None (default), the names themselves are shown.
+            Display names and units for reports and the served page, as in ``{"price": {"name": "Price", "unit":
+            "EUR"}}``. If None (default), the names of the features and columns are shown.
 
         Returns
         -------
         ChoiceData
-            The choice sets, with the rows of the long form: row r * len(alternatives) + k is alternative k of table row
-            r.
+            The choice sets. Row r * len(alternatives) + k of the long form is alternative k of table row r.
 
         Raises
         ------
         SchemaError
-            If the table does not fit these roles. The message names the column and row, and says how to correct the
-            table.
+            If the table does not fit the declared roles. The message names the column and row, and says how to correct
+            the table.
 
         Examples
         --------
@@ -357,7 +360,7 @@ class ChoiceData:
         workers: int | None = None,
         **roles: Any,
     ) -> ScannedData:
-        """Scan a long table that may be larger than memory; its choice sets stay on disk.
+        """Scan a long table that may be larger than memory. The choice sets stay on disk.
 
         The first scan checks the table and converts it into shards. A second scan of the same files reuses the shards.
 
@@ -367,29 +370,30 @@ class ChoiceData:
             A file (.parquet, .arrow, .csv, .csv.gz) or a folder of Parquet files. The rows of a set may be in
             different files.
         cache : path, optional
-            Folder for the shards. None (default) for a folder next to the table, with the suffix .pcmcnet.
+            Folder for the shards. The default is a folder next to the table, with the suffix .pcmcnet.
         memory : str or int
-            Memory for choice sets during scanning and training: a text such as "512 MiB", or a number of bytes.
-            "1 GiB" by default.
+            Memory for choice sets during scanning and training, as a string such as "512 MiB" or a number of bytes ("1
+            GiB" by default).
         workers : int, optional
-            Number of threads that convert the table, each with up to two fifths of ``memory``. The shards do not depend
-            on the number of threads. None (default) for 2, or 1 on a machine with one core.
+            Number of processes that convert the table, each with up to two fifths of ``memory``. The shards do not
+            depend on the number of processes. If None (default), two processes convert a large table, unless the
+            machine has only one core.
         **roles
             Roles of the columns, given with the keywords of :meth:`from_long`: ``choice_set`` (required), ``chosen``,
             ``rank``, ``alternative``, ``individual``, ``features``, ``categorical``, ``available``, ``weight``,
             ``person``, ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds`` and ``columns``, with the same
-            defaults.
+            defaults. Scans support neither ``rank`` nor ``outside``.
 
         Returns
         -------
         ScannedData
-            The choice sets on disk. Models are fitted to this object in the same way as to ChoiceData.
+            The choice sets on disk. Models are fitted to scanned data in the same way as to ChoiceData.
 
         Raises
         ------
         SchemaError
-            If the table does not fit these roles. The message names the column, row and choice set, and says how to
-            correct the table.
+            If the table does not fit the declared roles. The message names the column, row and choice set, and says how
+            to correct the table.
         """
         from pcmcnet.data.scan import ScannedData  # it imports this module
 
@@ -402,11 +406,11 @@ class ChoiceData:
 
     @property
     def shape(self) -> tuple[int]:
-        """(S,), so that scikit-learn treats choice data as an array of choice sets."""
+        """Shape (S,), which makes scikit-learn treat choice data as an array of choice sets."""
         return (len(self),)
 
     def __getitem__(self, index: Any) -> ChoiceData:
-        """Return the sets selected by a slice, a list of positions or a mask; see :meth:`subset`."""
+        """Return the sets selected by a slice, a list of positions or a mask, as :meth:`subset` does."""
         first = index[0] if isinstance(index, tuple) and index[1:] == (Ellipsis,) else index  # NumPy-style data[i, ...]
         return self.subset(np.arange(len(self))[first] if isinstance(first, slice) else first)
 
@@ -414,7 +418,7 @@ class ChoiceData:
 
     @property
     def sizes(self) -> Ints:
-        """(S,) number of available alternatives in each set."""
+        """Number of available alternatives in each set, (S,)."""
         return np.diff(self.offsets)
 
     @property
@@ -434,12 +438,12 @@ class ChoiceData:
 
     @property
     def outside(self) -> Bools | None:
-        """(N,) True for outside options; None if the table declares no outside option."""
+        """Mask (N,) of outside options, or None if the table declares no outside option."""
         return outside_rows(self)
 
     @property
     def set_of_alternative(self) -> Ints:
-        """(N,) position of the set that each alternative belongs to."""
+        """Position of the set that each alternative belongs to, (N,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def __repr__(self) -> str:
@@ -455,7 +459,7 @@ class ChoiceData:
         return to_html(self)
 
     def require_chosen(self, purpose: str) -> Ints:
-        """Return the positions of the chosen alternatives (S,).
+        """Return the position of the chosen alternative in each set, (S,).
 
         Parameters
         ----------
@@ -472,14 +476,14 @@ class ChoiceData:
         return self.chosen
 
     def to_rows(self, values: ArrayLike, fill: float = 0.0) -> NDArray[Any]:
-        """Return values of the alternatives in the order of the table's rows.
+        """Arrange values of the alternatives in the order of the table's rows.
 
         Parameters
         ----------
         values : array, (N,)
             One value per available alternative.
         fill : float
-            Value of unavailable rows, 0 by default.
+            Value for unavailable rows, 0 by default.
 
         Returns
         -------
@@ -500,7 +504,7 @@ class ChoiceData:
         return out
 
     def from_rows(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Return the values of the available alternatives; the inverse of :meth:`to_rows`.
+        """Return the values of the available alternatives, as the inverse of :meth:`to_rows`.
 
         Parameters
         ----------
@@ -522,13 +526,13 @@ class ChoiceData:
         return flat[self.rows]
 
     def subset(self, index: ArrayLike) -> ChoiceData:
-        """Return the selected sets, as if the table had only their rows.
+        """Return the selected sets, as if the table had only the rows of these sets.
 
         Parameters
         ----------
         index : array
-            Positions of the sets, in the order of the result (negative positions count from the end); or a boolean
-            mask of shape (S,).
+            Positions of the sets, in the order of the result, or a boolean mask of shape (S,). Negative positions count
+            from the end.
 
         Returns
         -------
@@ -537,33 +541,33 @@ class ChoiceData:
         Raises
         ------
         InputError
-            If a position is out of range or repeated, or if the mask has another shape.
+            If a position is out of range or repeated, or if the mask has the wrong shape.
         """
         return replace(self, **take_sets(self, set_positions(np.asarray(index), len(self))))
 
     def without_contents(self) -> ChoiceData:
-        """Return the data without content columns (such as texts or images): only numbers and categories remain."""
+        """Return the data without content columns, such as texts or images. Only numbers and categories remain."""
         features = {name: column for name, column in self.features.items() if not isinstance(column, Contents)}
         individual = {name: column for name, column in self.individual.items() if not isinstance(column, Contents)}
         plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds=self.schema.curves)
         return replace(self, schema=plain, features=features, individual=individual)
 
     def with_positive_weight(self) -> ChoiceData:
-        """Return the sets with a weight above 0; return the data itself if all weights are above 0."""
+        """Return the sets with a weight above 0. If all weights are above 0, the data itself is returned."""
         positive = self.weights > 0
         return self if positive.all() else self.subset(positive)
 
     def parts(self) -> Iterator[ChoiceData]:
-        """Yield the data as a single part; a scanned table yields one part per shard."""
+        """Yield the data as a single part. A scanned table yields one part per shard."""
         yield self
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
-        """Yield ``function(part)`` for each of the :meth:`parts`.
+        """Yield ``function(part)`` for each part in :meth:`parts`.
 
         Parameters
         ----------
         function
-            Takes choice sets.
+            Function of one argument, a ChoiceData.
         """
         return map(function, self.parts())
 
@@ -573,7 +577,7 @@ class ChoiceData:
         Parameters
         ----------
         other : ChoiceData
-            Sets to append. Their rows follow the rows of this table.
+            Sets to append. The appended rows follow the rows of this table.
 
         Returns
         -------
@@ -589,23 +593,23 @@ class ChoiceData:
     def split(
         self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> tuple[ChoiceData, ...]:
-        """Split into random parts of the given shares.
+        """Split the choice sets at random into parts of the given shares.
 
         Parameters
         ----------
         parts : sequence of float
-            Shares that add up to 1; (0.8, 0.1, 0.1) by default.
+            Shares of the parts, which add up to 1. The default is (0.8, 0.1, 0.1).
         seed : int
             Seed of the random order, 0 by default.
         by : str or array, optional
             Name of an individual-level or kept column, or an array of one value per set. Sets with equal values stay in
-            the same part. None (default) keeps the sets of each person together, if persons are declared. If the name
-            of the choice-set column is given, the sets of a person may be separated.
+            the same part. If ``by`` is None (default) and persons are declared, the sets of each person stay together.
+            If ``by`` is the name of the choice-set column, the sets of a person may be separated.
 
         Returns
         -------
         tuple of ChoiceData
-            One per share.
+            One part per share.
 
         Raises
         ------
@@ -619,7 +623,7 @@ class ChoiceData:
     def folds(
         self, k: int = 5, *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> list[tuple[ChoiceData, ChoiceData]]:
-        """Split into k folds for cross-validation.
+        """Split the choice sets into k folds for cross-validation.
 
         Parameters
         ----------
@@ -629,13 +633,13 @@ class ChoiceData:
             Seed of the random order, 0 by default.
         by : str or array, optional
             Name of an individual-level or kept column, or an array of one value per set. Sets with equal values stay in
-            the same fold. None (default) keeps the sets of each person together, if persons are declared. If the name
-            of the choice-set column is given, the sets of a person may be separated.
+            the same fold. If ``by`` is None (default) and persons are declared, the sets of each person stay together.
+            If ``by`` is the name of the choice-set column, the sets of a person may be separated.
 
         Returns
         -------
         list of (ChoiceData, ChoiceData)
-            For each fold, all other sets and the sets of the fold.
+            A pair for each fold: the sets outside the fold, and the sets of the fold.
 
         Raises
         ------
@@ -649,14 +653,15 @@ class ChoiceData:
         return [(self.subset(np.setdiff1d(everything, fold)), self.subset(fold)) for fold in folds]
 
     def groups(self, by: str | ArrayLike | None = None) -> Ints:
-        """Return the group number of each set: (S,).
+        """Return the group number of each set, (S,).
 
         Parameters
         ----------
         by : str or array, optional
-            Name of an individual-level or kept column, or an array of one value per set; sets with equal values form a
-            group. If None (default), the sets of a person form a group, if persons are declared. With the name of the
-            choice-set column, or with None and no persons, each set is a separate group.
+            Name of an individual-level or kept column, or an array of one value per set. Sets with equal values form a
+            group. If ``by`` is None (default) and persons are declared, the sets of a person form a group. If ``by`` is
+            the name of the choice-set column, or if ``by`` is None and there are no persons, each set is a separate
+            group.
 
         Raises
         ------
@@ -682,9 +687,9 @@ class ChoiceData:
         return number_groups(values)
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 hash of the model inputs and choices; it does not depend on the file or its format."""
+        """Return a SHA-256 hash of the model inputs and choices, which does not depend on the file or its format."""
         return fingerprint(self)
 
     def describe(self) -> dict[str, Any]:
-        """Return the summary that a fitted model saves: ranges of columns and example sets; see :func:`describe`."""
+        """Return the summary that a fitted model saves: ranges of columns and example sets, from :func:`describe`."""
         return describe(self)

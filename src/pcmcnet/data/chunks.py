@@ -1,8 +1,8 @@
-"""A table -> chunks: consecutive rows that hold whole choice sets.
+"""Division of a table into chunks: consecutive rows that hold whole choice sets.
 
     column of set ids  ->  first row of each set  ->  cuts between sets  ->  the rows between two cuts
 
-A source reads a table once, in the order of its rows:
+A chunk source reads a table once, in the order of its rows:
 
     FrameChunks     a data frame or an Arrow table in memory, cut into views
     ParquetChunks   one Parquet file, read once and cut while it is decoded: for tables that fit into memory
@@ -10,8 +10,8 @@ A source reads a table once, in the order of its rows:
 
 A scanned table needs no source: each of its shards holds whole choice sets (:mod:`pcmcnet.data.scan`).
 
-If a table cannot be cut, ``of`` returns None. If the problem is detected only later, for example because more rows of a
-set follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In both cases the caller reads
+If a table cannot be cut, ``of`` returns None. If a problem is detected only later, for example because more rows of a
+set follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In both cases, the caller reads
 the whole table and performs all checks.
 """
 
@@ -71,7 +71,7 @@ class ChunkProblem:
 
 
 def too_fine_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
-    """Return a problem for each column whose values are too close for float32; ``spans`` must cover all chunks."""
+    """Return a ChunkProblem for each column whose values are too close for float32. ``spans`` must cover all chunks."""
     reason = "column {!r}: float32 may not resolve the differences between its values"
     return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_too_fine_for_float32]
 
@@ -87,11 +87,11 @@ class ChunkSource(Protocol):
         """Number of rows."""
 
     def chunks(self) -> Chunks:
-        """Yield all rows once; the iteration ends after a problem."""
+        """Yield all rows once, in chunks. The iteration ends after a ChunkProblem."""
 
 
 def open_table(table: Any, schema: Schema) -> InMemory | Path:
-    """Return a Parquet path or a data frame unchanged; read anything else into an Arrow table."""
+    """Return a Parquet path or a data frame unchanged, and read any other table into Arrow."""
     if isinstance(table, str | os.PathLike) and ending(Path(table)) == ".parquet":
         return Path(table)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
@@ -102,7 +102,7 @@ def open_table(table: Any, schema: Schema) -> InMemory | Path:
 
 
 def chunk_source(table: InMemory | Path, schema: Schema, rows: int | None = None) -> ChunkSource | None:
-    """Return a source of chunks of about ``rows`` rows from an opened table; None if the table must be read whole."""
+    """Return a source of chunks of about ``rows`` rows, or None if the table must be read as a whole."""
     rows = rows or max(min(CHUNK_ROWS, CHUNK_VALUES // len(schema.columns)), 1)
     if isinstance(table, Path):
         return ParquetChunks.of(table, schema, rows)
@@ -122,7 +122,7 @@ class FrameChunks:
 
     @classmethod
     def of(cls, table: InMemory, schema: Schema, rows: int) -> FrameChunks | None:
-        """Cut a table; None if it is small, if rows of a set are not adjacent, or if a column has mixed types."""
+        """Cut a table into chunks, or return None if the table is small or cannot be cut between choice sets."""
         ids = read_table(table, [schema.choice_set], ids=schema.id_columns)[schema.choice_set]
         starts = set_starts(ids) if len(ids) > rows else None
         if starts is None:
@@ -140,7 +140,7 @@ class FrameChunks:
         return int(self.starts[-1])
 
     def chunks(self) -> Chunks:
-        """Yield views of the rows; nothing is copied."""
+        """Yield chunks that are views of the table, without a copy."""
         sizes = np.diff(self.starts)
         for first, last in pairwise(self.cuts.tolist()):
             rows = slice(*self.starts[[first, last]].tolist())
@@ -151,13 +151,13 @@ class FrameChunks:
 
 
 def sets_in_chunks(data: ChoiceData, rows: int) -> Iterator[ChoiceData]:
-    """Yield choice data in chunks of about ``rows`` alternatives; nothing is copied."""
+    """Yield choice data in chunks of about ``rows`` alternatives, without a copy."""
     cuts = sorted({*np.searchsorted(data.offsets, range(0, len(data.rows), rows)).tolist(), len(data)})
     return (replace(data, **sets_between(data, begin, end)) for begin, end in pairwise(cuts))
 
 
 def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
-    """Return the columns of a frame; None if one has mixed types, because chunks might be read as different types.
+    """Return the columns of a frame, or None if a column of mixed types might have another type in each chunk.
 
     Numeric pandas columns become arrays, because slicing a series for each chunk is slow.
     """
@@ -174,7 +174,10 @@ def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class ParquetChunks:
-    """A Parquet file, mapped into memory and read once. A separate pass over the ids would be slower on a GPU."""
+    """A Parquet file, mapped into memory and read once.
+
+    A separate pass over the ids would slow down prediction on a GPU.
+    """
 
     path: Path
     file: ParquetFile
@@ -183,7 +186,7 @@ class ParquetChunks:
 
     @classmethod
     def of(cls, path: Path, schema: Schema, rows: int) -> ParquetChunks | None:
-        """Open a file; None if it has at most ``rows`` rows."""
+        """Open a file, or return None if it has at most ``rows`` rows."""
         require_path(path)
         with as_schema_errors(path):
             file = ParquetFile(path, mapped=True)
@@ -227,7 +230,7 @@ class ParquetChunks:
 
 @dataclass(frozen=True)
 class FileChunks:
-    """A folder or a file of typed columns; only a few chunks are in memory at the same time."""
+    """A folder or a file of typed columns. Only a few chunks are in memory at the same time."""
 
     stream: TableStream
     choice_set: str
@@ -236,7 +239,7 @@ class FileChunks:
 
     @classmethod
     def of(cls, stream: TableStream, choice_set: str, rows: int, key_bytes: int) -> FileChunks | None:
-        """Read the ids and cut between sets; return None whenever :func:`chunk_lengths` does."""
+        """Read the ids and cut the table between sets. Return None if :func:`chunk_lengths` returns None."""
         lengths = chunk_lengths(stream.only(choice_set), rows, key_bytes)
         return None if lengths is None else cls(stream, choice_set, lengths, rows)
 
@@ -277,10 +280,10 @@ def _dictionary_encoded(table: pa.Table, columns: list[str]) -> pa.Table:
 
 
 def chunk_lengths(ids: TableStream, rows: int, key_bytes: int) -> Ints | None:
-    """Return the number of rows in each chunk (about ``rows``), computed from the column of set ids.
+    """Return the number of rows in each chunk, about ``rows``, computed from the column of set ids.
 
-    Returns None if rows of a set are not adjacent, if ids are missing or neither integers nor text, or if the keys of
-    all sets, 8 bytes each, would exceed ``key_bytes``.
+    Returns None if rows of a set are not adjacent, if an id is missing, if ids are neither integers nor text, or if the
+    hash keys of all sets would take more than ``key_bytes``.
     """
     keys, cuts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
     last_start = rows_read = 0  # first row of the last set; number of rows read
@@ -321,9 +324,9 @@ def _has_repeats(keys: Keys) -> bool:
 
 
 def set_starts(ids: pa.ChunkedArray) -> Ints | None:
-    """Return the first row of each set; None if rows of a set are not adjacent, or if ids are missing or not supported.
+    """Return the first row of each set, or None if the table cannot be cut between sets.
 
-    Integers and text are supported.
+    Returns None if rows of a set are not adjacent, if an id is missing, or if ids are neither integers nor text.
 
     Examples
     --------
@@ -340,7 +343,7 @@ def set_starts(ids: pa.ChunkedArray) -> Ints | None:
 
 
 def id_changes(ids: pa.Array) -> Ints:
-    """Return the rows whose id differs from the id of the previous row; ids are integers or text."""
+    """Return the rows whose id, an integer or text, differs from the id of the previous row."""
     if is_text(ids.type):
         return np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
     numbers = ids.to_numpy()  # NumPy compares integers several times faster than Arrow

@@ -1,4 +1,4 @@
-"""Arrow columns -> checked NumPy columns; errors give the position of the first bad value.
+"""Conversion of Arrow columns to checked NumPy columns, with errors that locate the first bad value.
 
 An error names the column, the row (counted from 0 in the table), the choice set and the number of bad rows. A reader
 checks only the rows that it reads, so bad values in unavailable rows are ignored.
@@ -45,7 +45,7 @@ _MISSING_REMEDY = "Drop them or declare missing='indicator'."
 
 @dataclass(frozen=True, slots=True)
 class ExactColumn:
-    """Some rows of a column, without rounding: numbers (NaN if missing) or category codes (-1 if missing)."""
+    """Some rows of a column, with unrounded numbers (NaN if missing) or category codes (-1 if missing)."""
 
     name: str
     values: NDArray[Any]
@@ -59,7 +59,7 @@ class ExactColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """Row numbers of a chunk in a larger table, and column spans, which are checked after the last chunk."""
+    """Row numbers of a chunk in a larger table, and value ranges of columns, which are checked after the last chunk."""
 
     numbers: Ints  # row numbers in the larger table
     spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all chunks read so far
@@ -86,7 +86,7 @@ class ColumnReader:
         context: ChunkContext | None = None,
         folder: Path | None = None,
     ) -> ColumnReader:
-        """Return a reader of all rows; ``name_set(row)`` returns the id of a row's choice set."""
+        """Return a reader of all rows. ``name_set(row)`` returns the id of a row's choice set."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         encoded_text = (table.schema.metadata or {}).items() >= ENCODED_TEXT.items()
         return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, context, folder)
@@ -107,7 +107,7 @@ class ColumnReader:
             self.release(name)
 
     def release(self, column: str) -> None:
-        """Free a column in all readers of the table; the memory of a large column is returned to the system."""
+        """Free a column in all readers of the table. The memory of a large column is returned to the system."""
         freed = self.columns.pop(column).nbytes
         self.distinct_by_column.pop(column, None)
         if freed >= _LARGE_COLUMN_BYTES:
@@ -133,19 +133,20 @@ class ColumnReader:
         if not is_number(kind):
             raise SchemaError(
                 f"column {column!r}: expected numbers, got the type {kind}. "
-                f"Convert it to a number (a timestamp, for example, to seconds or to the hour of the day), "
+                f"Convert the column to numbers (a timestamp, for example, to seconds or to the hour of the day), "
                 f"or list it in categorical{_declaration(column, kind)}."
             )
         return ExactColumn(column, self._pick(to_numpy(values)), self.rows)
 
     def _codes(self, column: str) -> ExactColumn:
-        """Read a column of any type as categories; the name of a category is its value as text."""
+        """Read a column of any type as categories. The name of a category is its value as text."""
         codes, values = self.distinct_values(column)
         try:
             labels = names(values)
         except UNREADABLE as error:
             raise SchemaError(
-                f"column {column!r}: categories of type {values.type} are not supported. Convert it to text or numbers."
+                f"column {column!r}: categories of type {values.type} are not supported. "
+                f"Convert them to text or numbers."
             ) from error
         categories = tuple(dict.fromkeys(label for label in labels if label is not None))
         codes = self._pick(codes)
@@ -155,14 +156,14 @@ class ColumnReader:
         return ExactColumn(column, codes, self.rows, categories)
 
     def distinct_values(self, column: str) -> DistinctValues:
-        """Return the distinct values of a column over all rows, and their codes; missing values have code -1."""
+        """Return the distinct values of a column, and the code of each row, which is -1 for a missing value."""
         try:
             if column not in self.distinct_by_column:
                 self.distinct_by_column[column] = distinct(self.columns[column])
         except UNREADABLE as error:
             raise SchemaError(
                 f"column {column!r}: values of type {self.columns[column].type} cannot be compared. "
-                f"Convert it to text or numbers."
+                f"Convert them to text or numbers."
             ) from error
         return self.distinct_by_column[column]
 
@@ -179,7 +180,7 @@ class ColumnReader:
     def numeric(self, column: str, *, missing: Missing = "error") -> Numeric:
         """Read numbers as float32.
 
-        Raises SchemaError for text, infinite values and, unless ``missing`` is "indicator", missing values.
+        Raises SchemaError for text and infinite values, and for missing values unless ``missing`` is "indicator".
         """
         narrow = self._finite_float32(column)
         if narrow is None:
@@ -189,7 +190,7 @@ class ColumnReader:
         return Numeric(narrow)
 
     def weight(self, column: str) -> NDArray[np.float32]:
-        """Read weights as float32. Missing weights are an error; tiny weights are not rounded to 0."""
+        """Read weights as float32. Missing weights are an error. Tiny weights are not rounded to 0."""
         narrow = self._finite_float32(column)
         if narrow is not None and narrow.all():
             return narrow
@@ -199,7 +200,7 @@ class ColumnReader:
         return np.where(lost, np.copysign(np.finfo(np.float32).tiny, exact.values), values).astype(np.float32)
 
     def _finite_float32(self, column: str) -> NDArray[np.float32] | None:
-        """Return numbers as float32 without a wider copy; None if the other methods must check them."""
+        """Return numbers as float32 without a wider copy, or None if the column needs further checks."""
         values = self.columns[column]
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             narrow = self._pick(to_float32(values))
@@ -210,11 +211,11 @@ class ColumnReader:
     def categorical(
         self, column: str, *, missing: Missing = "error", missing_remedy: str = _MISSING_REMEDY
     ) -> Categorical:
-        """Read categories. Missing values are an error, or a category if ``missing`` is "indicator"."""
+        """Read categories. Missing values are an error, or form a category if ``missing`` is "indicator"."""
         return self._categorical(self._codes(column), missing, missing_remedy=missing_remedy)
 
     def checked(self, exact: ExactColumn, missing: Missing) -> Column:
-        """Check a column from :meth:`exact`, or some rows of it."""
+        """Check a column that was read with :meth:`exact`, or some of its rows."""
         return self._checked_numbers(exact, missing) if exact.categories is None else self._categorical(exact, missing)
 
     def _checked_numbers(self, exact: ExactColumn, missing: Missing) -> Numeric:
@@ -226,7 +227,10 @@ class ColumnReader:
         return column
 
     def _check_float32_resolution(self, exact: ExactColumn, narrow: NDArray[np.float32]) -> None:
-        """Raise SchemaError if float32 is too coarse for a column; in a chunk, record its span for a later check."""
+        """Raise SchemaError if float32 is too coarse for a column.
+
+        In a chunk, only record the values' range for a later check.
+        """
         span = Span.of(exact.values, narrow)
         if span is not None and self.context is not None:
             merge_spans(self.context.spans, {exact.name: span})
@@ -258,7 +262,10 @@ class ColumnReader:
         return Categorical(np.where(is_missing, code, exact.values), categories)
 
     def flag(self, column: str) -> NDArray[np.bool_]:
-        """Read a column of 0/1 or false/true, possibly written as text; raise SchemaError for other values."""
+        """Read a column of 0/1 or false/true, possibly written as text.
+
+        Raise SchemaError for values other than flags.
+        """
         values = self._flags(column)
 
         def got(at: int) -> Any:
@@ -270,11 +277,11 @@ class ColumnReader:
         return np.asarray(values == 1)
 
     def is_flagged(self, column: str) -> NDArray[np.bool_]:
-        """Return True where a flag is 1; every other value counts as 0."""
+        """Return True where a flag is 1, and False for every other value."""
         return np.asarray(self._flags(column) == 1)
 
     def _flags(self, column: str) -> NDArray[Any]:
-        """Read flags as numbers; missing values and text other than numbers and false/true become NaN."""
+        """Read flags as numbers. Missing values, and text that is neither a number nor false/true, become NaN."""
         kind = value_type(self.columns[column].type)
         if is_text(kind):
             codes, values = self.distinct_values(column)
@@ -295,21 +302,21 @@ class ColumnReader:
     def require_valid(
         self, column: str, bad: NDArray[np.bool_], problem: str, remedy: str, got: Callable[[int], object] | None = None
     ) -> None:
-        """Raise SchemaError if any of the reader's rows is bad; the message shows the first bad row of the table.
+        """Raise SchemaError if any of the reader's rows is bad. The message shows the first bad row of the table.
 
         Parameters
         ----------
         column
             Name of the column.
         bad
-            Mask of the reader's rows.
+            Mask of the bad rows among the reader's rows.
         problem
-            The expectation, such as "expected a finite number".
+            Description of the problem, such as "expected a finite number".
         remedy
             Sentence that tells the user what to do.
         got
-            Function from a position among the reader's rows to the bad value; if None, the message does not show the
-            value.
+            Function that maps a position among the reader's rows to the bad value. If None, the message does not show
+            the value.
         """
         marked = np.flatnonzero(bad)
         if marked.size:
@@ -333,7 +340,7 @@ class ColumnReader:
 
 
 def require_exact_ids(ids: NDArray[Any], column: str) -> None:
-    """Raise SchemaError if floating-point ids are so large that neighbouring integers coincide."""
+    """Raise SchemaError if floating-point ids are so large that they cannot distinguish neighbouring integers."""
     bits = np.finfo(ids.dtype).nmant + 1 if ids.dtype.kind == "f" else 0
     if bits and (np.abs(ids.astype(np.float64)) >= 2.0**bits).any():
         raise SchemaError(
@@ -343,7 +350,7 @@ def require_exact_ids(ids: NDArray[Any], column: str) -> None:
 
 
 def _declaration(column: str, kind: pa.DataType) -> str:
-    """Return a hint on which kind to declare for a column of this type; the hint is empty if no kind fits."""
+    """Return a hint on which kind to declare for a column of the given type, or an empty string if no kind fits."""
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         word = "'datetime'"
@@ -387,9 +394,9 @@ def categorical_inputs(reader: ColumnReader, schema: Schema) -> tuple[str, ...]:
 
 
 def is_categorical(reader: ColumnReader, column: str) -> bool:
-    """Return True if a column is categorical by default: dictionaries, booleans and text.
+    """Return True if a column is categorical by default, because it holds a dictionary, booleans or text.
 
-    Raises SchemaError for text that looks like numbers with mistakes.
+    Raises SchemaError if a text column looks like numbers with some mistakes.
     """
     kind = reader.columns[column].type
     if pa.types.is_dictionary(kind) and not reader.dictionaries_are_text:
@@ -404,7 +411,7 @@ def is_categorical(reader: ColumnReader, column: str) -> bool:
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the distinct texts that are mistakes in a column of numbers; ``counts`` are their counts.
+    """Return a mask of the texts that are mistakes in a column of numbers. ``counts`` has the frequency of each text.
 
     Raises SchemaError if the column holds many distinct numbers as text, and logs a warning for other doubtful columns.
     """
@@ -426,7 +433,7 @@ def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> N
 
 
 def _report_numeric_text(column: str, texts: pa.Array, is_formatted: NDArray[np.bool_], share: float) -> None:
-    """Raise SchemaError if a text column holds many distinct numbers; log a warning if it holds few."""
+    """Raise SchemaError if a text column holds many distinct numbers, and log a warning if it holds few."""
     example = texts[int(np.argmax(is_formatted))].as_py()
     count = int(is_formatted.sum())
     if count > _MAX_NUMERIC_CODES:

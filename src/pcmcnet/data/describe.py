@@ -1,4 +1,4 @@
-"""Summary of a table as plain JSON values: the range of each column, and example choice sets.
+"""Summary of a table as plain JSON values, with the range of each column and example choice sets.
 
 A fitted model saves the summary, so that forms and maps can be drawn without the table. Sets with weight 0 are left
 out. Equal tables have equal summaries.
@@ -43,17 +43,19 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     -------
     dict
         ``columns``
-            A dict for each column. Numeric columns: ``min``, ``max`` and ``quartiles``, each None if all values are
-            missing. Categories: ``categories`` (the most frequent, sorted), ``most`` (the most frequent one) and
-            ``distinct`` (the number of categories). Content columns: ``kind``, ``distinct``, and further entries that
-            depend on the kind: ``size`` of vectors, ``min`` and ``max`` of datetimes and ids, ``categories`` and
-            ``words`` of lists.
+            A dict for each column. A numeric column has ``min``, ``max`` and ``quartiles``, each None if all values are
+            missing. A categorical column has ``categories`` (the most frequent ones, sorted), ``most`` (the single most
+            frequent one) and ``distinct`` (the number of categories). A content column has ``kind``, ``distinct``, and
+            further entries that depend on the kind: ``size`` for vectors, ``min`` and ``max`` for datetimes and ids,
+            ``categories`` and ``words`` for lists.
         ``example``
-            A set of median size: ``individual``, ``alternatives`` and the position ``chosen``. None without sets.
+            A set of median size, with entries ``individual``, ``alternatives`` and the position ``chosen``, or None if
+            there are no sets.
         ``more_examples``
-            Up to seven other sets from the whole table; none if the table has content columns, such as texts or images.
+            Up to seven other sets from the whole table, or an empty list if the table has content columns, such as
+            texts or images.
         ``offers_differ``
-            Whether the sets offer different alternatives: see :func:`has_varying_offers`.
+            Whether the sets offer different alternatives, from :func:`has_varying_offers`.
 
     Examples
     --------
@@ -86,7 +88,7 @@ def describe(data: ChoiceData) -> dict[str, Any]:
 
 
 def has_varying_offers(data: ChoiceData) -> bool:
-    """Return True if sets offer different alternatives: their labels differ or, without labels, their sizes."""
+    """Return True if sets offer different alternatives, judged by their labels or, without labels, by their sizes."""
     if data.labels is None:
         return bool((data.sizes != data.sizes[:1]).any())
     counts = np.bincount(data.labels.codes)
@@ -94,7 +96,7 @@ def has_varying_offers(data: ChoiceData) -> bool:
 
 
 def _alternative_columns(data: ChoiceData) -> dict[str, Column]:
-    """Return the labels, if any, then the features."""
+    """Return the label column, if any, followed by the features."""
     label = data.schema.alternative
     labels = {} if data.labels is None or label is None or label in data.individual else {label: data.labels}
     return {**labels, **data.features}
@@ -122,7 +124,7 @@ def _example(data: ChoiceData, at: int) -> dict[str, Any]:
 
 
 def json_values(column: Column) -> list[Any]:
-    """Return the values of a column as JSON values; None for missing values."""
+    """Return the values of a column as JSON values, with None for missing values."""
     if isinstance(column, Numeric):
         return [None if np.isnan(value) else json_number(value) for value in column.values]
     plain: NDArray[Any] = column.plain()
@@ -156,7 +158,7 @@ def to_html(data: ChoiceData) -> str:
         rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in some.describe()["columns"].items()]
         blocks.append(Table(cells=[["column", "of", "kind", "values"], *rows]))
     if len(some) < len(data):
-        blocks.append(note(f"Values of the first {len(some):,} choice sets."))
+        blocks.append(note(f"The values are those of the first {len(some):,} choice sets."))
     return to_fragment("Choice data", blocks)
 
 
@@ -179,7 +181,7 @@ def _values(about: dict[str, Any]) -> list[str]:
 
 
 def require_description(table: Mapping[str, Any], schema: Schema) -> None:
-    """Raise ValueError if a saved summary does not fit the schema; an empty summary is valid."""
+    """Raise ValueError if a saved summary does not fit the schema. An empty summary is valid."""
     if not table:
         return
     # kinds of the columns of individuals, and of alternatives with their label

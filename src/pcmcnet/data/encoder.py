@@ -1,9 +1,10 @@
-"""Columns -> codes; the encoding is learnt only from the training part.
+"""Encoding of columns as codes, learnt only from the training part.
 
-Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). Categories are numbered 1..c in the training vocabulary; 0
-denotes a category that is not in the vocabulary. If the schema allows missing numbers, they are replaced by the mean (0
-after standardisation), and each column with missing values gets a 0/1 indicator feature. Some models also use the label
-of an alternative as a category; a rare label carries no information about other sets and is treated as unseen.
+Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). The categories of the training vocabulary are numbered
+1..c, and 0 denotes a category that is not in the vocabulary. If the schema allows missing values, missing numbers are
+replaced by the mean (0 after standardisation), and each column with missing values gets a 0/1 indicator feature. Some
+models also use the label of an alternative as a category. A rare label carries little information about other sets and
+is treated as unseen.
 
 Encoders are learnt from the parts of a table: a table in memory is one part, and a scanned table has one part per
 shard. Only :mod:`pcmcnet.data.tensors`, which converts the codes to tensors, needs PyTorch.
@@ -54,7 +55,7 @@ BLOCK_VALUES = 2**18  # numbers standardised at a time (smaller and larger block
 
 @dataclass(frozen=True, slots=True)
 class SideEncoder:
-    """The codes of either the alternatives' or the individual's columns."""
+    """Codes of the feature columns or of the individual-level columns."""
 
     numeric: tuple[NumericCode, ...]
     categorical: tuple[CategoryCode, ...]
@@ -62,11 +63,11 @@ class SideEncoder:
 
     @property
     def n_numeric(self) -> int:
-        """Width of the numeric tensor: number of columns plus number of indicators."""
+        """Width of the numeric tensor: number of numeric codes plus number of missing-value indicators."""
         return len(self.numeric) + sum(code.indicator for code in self.numeric)
 
     def __bool__(self) -> bool:
-        """Whether a network has any input from these columns."""
+        """Whether the encoded columns give a network any input."""
         return bool(self.numeric or any(self.cardinalities) or self.contents)
 
     @property
@@ -76,7 +77,7 @@ class SideEncoder:
 
     @property
     def embeddings(self) -> tuple[tuple[int, int], ...]:
-        """Size of the vocabulary of each categorical column, and the width of its embedding."""
+        """Vocabulary size and embedding width of each categorical column."""
         return tuple((c, embedding_width(c)) for c in self.cardinalities)
 
     @classmethod
@@ -91,24 +92,25 @@ class SideEncoder:
         frozen: Mapping[str, Frozen] | None = None,
         label: str | None = None,
     ) -> SideEncoder:
-        """Learn the codes of either the alternatives' or the individual's columns.
+        """Learn the codes of the feature columns or of the individual-level columns.
 
         Parameters
         ----------
         statistics
             Moments of the numeric columns and counts of the categories, from a first pass over the training part.
         each
-            Function that applies another function to the columns of each part, for further passes.
+            Function that applies another function to the columns of each part, for further passes over the training
+            part.
         bend
-            Whether to transform numbers with a long right tail; False by default.
+            Whether to transform numbers with a long right tail, False by default.
         contents
-            Whether there may be content columns, such as texts or images; False by default.
+            Whether there may be content columns, such as texts or images (False by default).
         curves
-            Kind of curve for each numeric column that has a curve; none by default.
+            Kind of curve for each numeric column that has a curve (none by default).
         frozen
-            User-supplied encoders of content columns, which are not trained; none by default.
+            User-supplied encoders of content columns, which are not trained (none by default).
         label
-            Name of the label column, whose vocabulary leaves out rare labels; None (default) if labels are not used.
+            Name of the label column, whose vocabulary leaves out rare labels. If None (default), labels are not used.
         """
         moments, vocabularies = statistics
         numeric = learn_numeric_codes(moments, each, bend=bend, curves=curves or {})
@@ -124,8 +126,8 @@ class SideEncoder:
     def raw_numbers(self, columns: Columns) -> list[NDArray[np.float32]]:
         """Return the numeric columns unchanged.
 
-        Raises SchemaError for missing values in a column that had none in training, and for values that float32
-        cannot hold once they are standardised.
+        Raises SchemaError for missing values in a column that had none in training, and for values that overflow
+        float32 when standardised.
         """
         raw = [_find(columns, code.name, "numeric").values for code in self.numeric]
         if not raw or not len(raw[0]):
@@ -153,7 +155,7 @@ class SideEncoder:
         return raw
 
     def with_knots(self, each: Each) -> SideEncoder:
-        """Return a copy whose numeric codes have knots at quantiles of the columns; bins may end at these knots."""
+        """Return a copy whose numeric codes have knots at quantiles of the columns. Bins may end at these knots."""
         return replace(self, numeric=learn_knots(self.numeric, each))
 
     def with_bins(self, max_bins: int) -> SideEncoder:
@@ -174,7 +176,7 @@ class SideEncoder:
         return out
 
     def codes(self, columns: Columns, unseen: UnseenCounts) -> list[NDArray[np.int32]]:
-        """Return the vocabulary positions of each categorical column; count unseen categories in ``unseen``."""
+        """Return the vocabulary indices of each categorical column. Unseen categories are counted in ``unseen``."""
         indices = []
         for code in self.categorical:
             column = _find(columns, code.name, "categorical")
@@ -183,9 +185,10 @@ class SideEncoder:
         return indices
 
     def indices(self, columns: Columns, length: int, unseen: UnseenCounts | None = None) -> NDArray[np.int64]:
-        """Return the vocabulary positions of all categorical columns: (length, C).
+        """Return the vocabulary indices of all categorical columns: (length, C).
 
-        Unseen categories are counted in ``unseen``; if it is None (default), they are logged.
+        Unseen categories are counted in ``unseen``. If ``unseen`` is None (default), the counts of unseen categories
+        are logged.
         """
         out = np.zeros((length, len(self.categorical)), np.int64)
         counts = UnseenCounts() if unseen is None else unseen
@@ -196,11 +199,14 @@ class SideEncoder:
         return out
 
     def prepared(self, columns: Columns) -> Iterator[tuple[Ints, NDArray[Any]]]:
-        """Yield the codes and the prepared distinct values of each content column; a missing value becomes zeros."""
+        """Yield the codes and the prepared distinct values of each content column.
+
+        Missing values are prepared as zeros.
+        """
         return (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the encoder as plain values, for JSON."""
         plain = {side: [asdict(code) for code in getattr(self, side)] for side in ("numeric", "categorical")}
         return plain | ({"contents": [code_to_dict(code) for code in self.contents]} if self.contents else {})
 
@@ -214,11 +220,11 @@ class Encoder:
     schema
         Roles of the columns.
     features
-        Codes of the alternatives' columns.
+        Codes of the feature columns.
     individual
-        Codes of the individual's columns.
+        Codes of the individual-level columns.
     labels
-        Whether the label of the alternative is one of the features; False by default.
+        Whether the label of the alternative is one of the features (False by default).
     """
 
     schema: Schema
@@ -242,11 +248,11 @@ class Encoder:
         data
             Choice sets of the training part.
         bend
-            Whether to transform numeric features with a long right tail; False by default.
+            Whether to transform numeric features with a long right tail, False by default.
         frozen
-            User-supplied encoders of content columns, which are not trained; none by default.
+            User-supplied encoders of content columns, which are not trained (none by default).
         labels
-            Whether the label of the alternative, if declared, is a feature; False by default.
+            Whether to use the label of the alternative, if declared, as a feature (False by default).
 
         Returns
         -------
@@ -267,7 +273,7 @@ class Encoder:
         return cls(schema, features, individual, label is not None)
 
     def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
-        """Return a copy with knots learnt from the training part; see :meth:`SideEncoder.with_knots`."""
+        """Return a copy with knots learnt from the training part by :meth:`SideEncoder.with_knots`."""
         features, individual = (
             getattr(self, side).with_knots(lambda f, side=attrgetter(side): data.each(partial(_apply, side, f)))
             for side in ("features", "individual")
@@ -276,11 +282,11 @@ class Encoder:
 
     @property
     def has_knots(self) -> bool:
-        """Whether any column has knots, so that it can be cut into bins."""
+        """Whether any column has knots and can therefore be cut into bins."""
         return any(code.knots for side in (self.features, self.individual) for code in side.numeric)
 
     def with_bins(self, max_bins: int) -> Encoder:
-        """Return a copy with up to ``max_bins`` bins for each column with knots; see :meth:`SideEncoder.with_bins`."""
+        """Return a copy with up to ``max_bins`` bins for each column with knots, from :meth:`SideEncoder.with_bins`."""
         features, individual = self.features.with_bins(max_bins), self.individual.with_bins(max_bins)
         return replace(self, features=features, individual=individual)
 
@@ -290,11 +296,11 @@ class Encoder:
         Parameters
         ----------
         data
-            Choice sets with the same columns as the training part; further columns are ignored.
+            Choice sets with the same columns as the training part. Further columns are ignored.
         warn
-            Whether to log categories that are not in the training vocabulary; True by default.
+            Whether to log categories that are not in the training vocabulary, True by default.
         device
-            Device of the tensors; None (default) for the CPU.
+            Device of the tensors. If None (default), the tensors are on the CPU.
 
         Returns
         -------
@@ -303,7 +309,7 @@ class Encoder:
         Raises
         ------
         SchemaError
-            If a column is missing or of another kind than in training.
+            If a column is missing, or if its kind differs from training.
         """
         from pcmcnet.data.tensors import encode_sets  # imported here because it needs PyTorch
 
@@ -314,7 +320,7 @@ class Encoder:
         return encoded
 
     def feature_columns(self, data: ChoiceData) -> Columns:
-        """Return the columns of the alternatives that are network inputs: features, and labels if they are used."""
+        """Return the columns of the alternatives that are network inputs: the features, and also the labels if used."""
         return _feature_columns(data, self.schema.alternative if self.labels else None)
 
     def nbytes(self, data: ChoiceData) -> int:
@@ -323,7 +329,7 @@ class Encoder:
         return len(data.rows) * features + len(data) * (individual + 5 * 8)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the encoder as plain values, for JSON."""
         sides = {"features": self.features.to_dict(), "individual": self.individual.to_dict()}
         return {"schema": self.schema.to_dict(), **sides, "labels": self.labels}
 
@@ -336,7 +342,7 @@ class Encoder:
         entries
             Result of :meth:`to_dict`.
         frozen
-            User-supplied encoders that are not trained; they are not saved. None by default.
+            User-supplied encoders of content columns, which are not saved with the model (none by default).
 
         Returns
         -------
@@ -359,7 +365,7 @@ class Encoder:
         return encoder
 
     def _require_known(self) -> None:
-        """Raise ArtifactError if a code belongs to no column of the schema."""
+        """Raise ArtifactError if the encoder has a column that is not in the schema."""
         features = (*self.schema.features, self.schema.alternative)
         for side, columns in ((self.features, features), (self.individual, self.schema.individual)):
             codes: tuple[Any, ...] = (*side.numeric, *side.categorical, *side.contents)
@@ -371,12 +377,12 @@ class Encoder:
 
 
 def label_column(schema: Schema) -> str | None:
-    """Return the label column; None if there is none, or if it is already a feature or an individual-level column."""
+    """Return the label column, or None if there is none or if it is already a feature or individual-level column."""
     return schema.alternative if schema.alternative not in (*schema.features, *schema.individual) else None
 
 
 def _feature_columns(data: ChoiceData, label: str | None) -> Columns:
-    """Return the features, and also the labels if ``label`` is the name of the label column."""
+    """Return the feature columns, and also the label column unless ``label`` is None."""
     if label is None:
         return data.features
     if data.labels is None:
@@ -405,7 +411,7 @@ def learn_encoder(
     labels: bool = False,
     frozen: Mapping[str, Frozen] | None = None,
 ) -> Encoder:
-    """Learn an encoder with :meth:`Encoder.learn`; the encoder of a scanned table is cached next to its shards."""
+    """Learn an encoder with :meth:`Encoder.learn`. The encoder of a scanned table is cached next to its shards."""
     if isinstance(data, ChoiceData) or frozen:
         return Encoder.learn(data, bend=bend, labels=labels, frozen=frozen)
     from pcmcnet.data.scan.scanned import learn_or_load_encoder  # it imports this module
@@ -422,12 +428,12 @@ def _contents(columns: Columns) -> Columns:
 
 
 def _apply(side: Callable[[ChoiceData], Columns], function: Callable[[Columns], U], part: ChoiceData) -> U:
-    """Apply a function to some columns of a part; unlike a lambda, this function can be sent to other processes."""
+    """Apply a function to some columns of a part. Unlike a lambda, ``_apply`` can be sent to other processes."""
     return function(side(part))
 
 
 def _overflows_float32(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return a mask of the values that are infinite as float32."""
+    """Return a mask of the values that overflow float32."""
     return np.abs(values) > np.finfo(np.float32).max
 
 
@@ -439,6 +445,6 @@ def _find(columns: Columns, name: str, kind: str) -> Any:
     if columns[name].kind != kind:
         raise SchemaError(
             f"column {name!r}: expected {kind} as in training, got {columns[name].kind}: "
-            f"read the table by the model's schema, or declare the same categorical columns and kinds."
+            f"read the table with the model's schema, or declare the same categorical columns and kinds."
         )
     return columns[name]

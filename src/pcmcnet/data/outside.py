@@ -1,9 +1,10 @@
 """The outside option: an alternative of every choice set that has no features, such as buying nothing.
 
-A table need not have rows for the outside option. Sets without such a row get one, which is added after all rows of the
-table. If no row of a set is chosen, its outside option was chosen. The features of the outside option are missing, even
-if its rows hold values. Individual-level columns, weight and person are taken from the other rows of the set. With
-labels, the option's name is its label; without labels, a feature of that name is 1 for the option and 0 for other
+A table need not have rows for the outside option. Each set without an outside-option row gets one, which is added after
+all rows of the table. If no row of a set is marked as chosen, the outside option counts as chosen. The features of the
+outside option are treated as missing, even if its rows hold values. The individual-level columns, weight and person of
+an outside option are taken from the other rows of the set. If the table has labels, the label of the outside option is
+its name. Without labels, a feature with the name of the outside option is 1 for the outside option and 0 for other
 alternatives.
 """
 
@@ -48,7 +49,7 @@ def add_outside_rows(
         sets = np.flatnonzero(filler == n)
         raise SchemaError(
             f"choice set {ids[sets[0]]}: no alternative is available except the outside option {schema.outside!r}; "
-            f"{len(sets)} such sets. Drop them: there is nothing to choose."
+            f"{len(sets)} such sets. Drop these sets: they offer no choice."
         )
     if schema.choices is not None:
         _warn_about_ignored_features(everything, schema, is_outside & available)
@@ -85,7 +86,8 @@ def _warn_about_ignored_features(everything: ColumnReader, schema: Schema, is_ou
     if rows.any():
         first = next(name for name, marks in filled.items() if marks.any())
         log.warning(
-            "features of %s rows labelled %r are ignored: outside=%r has no features, but column %r has values there",
+            "features of %s rows labelled %r are ignored: the outside option %r has no features, but column %r "
+            "has values",
             *(f"{int(rows.sum()):,}", schema.outside, schema.outside, first),
         )
 
@@ -98,7 +100,7 @@ def _is_filled(column: pa.ChunkedArray) -> Bools:
 
 
 def blank_outside_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
-    """Make the features of outside options missing in the fields of a ``ChoiceData`` with ``n_rows`` table rows."""
+    """Set the features of outside options to missing in the fields of a ``ChoiceData`` with ``n_rows`` table rows."""
     schema, rows, labels = fields["schema"], fields["rows"], fields["labels"]
     is_outside = rows >= n_rows if labels is None else _is_label(labels.codes, labels.categories, schema.outside)
     features = {name: _blank(column, is_outside) for name, column in fields["features"].items()}
@@ -109,7 +111,7 @@ def blank_outside_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any
 
 
 def _is_label(codes: Ints | NDArray[np.int32], categories: Sequence[str], name: str) -> Bools:
-    """Return True for rows with the label ``name``; the code -1 marks a missing label."""
+    """Return True for rows with the label ``name``. The code -1 marks a missing label."""
     return np.append([category == name for category in categories], False).astype(np.bool_)[codes]
 
 
@@ -142,7 +144,7 @@ def with_filled_outside_features(data: ChoiceData) -> ChoiceData:
 
 
 def with_blank_outside_features(data: ChoiceData) -> ChoiceData:
-    """Make the features of outside options missing again, after they were filled in for a change of features."""
+    """Set the features of outside options to missing again, after :func:`with_filled_outside_features`."""
     is_outside = outside_rows(data)
     if is_outside is None:
         return data
@@ -152,7 +154,7 @@ def with_blank_outside_features(data: ChoiceData) -> ChoiceData:
 
 
 def outside_rows(data: ChoiceData) -> Bools | None:
-    """Return True for outside options (N,); None if the table declares no outside option."""
+    """Return the mask (N,) of outside options, or None if the table declares no outside option."""
     schema = data.schema
     if schema.outside is None:
         return None

@@ -1,14 +1,14 @@
-"""Rankings -> choices: the rank-ordered (exploded) logit (Beggs, Cardell & Hausman, 1981).
+"""Conversion of rankings to choices, as in the rank-ordered (exploded) logit (Beggs, Cardell & Hausman, 1981).
 
-A ranking is a sequence of choices: the best of all alternatives, then the best of the remaining ones, and so on:
+A ranking is a sequence of choices: first the best of all alternatives, then the best of the remaining ones, and so on.
 
     P(1 before 2 before ... before n) = P(1 | 1..n) P(2 | 2..n) ... P(n-1 | n-1, n).
 
-This is exact for the logit. Any choice model can be fitted to the resulting choice sets. A ranking gives up to n - 1
-sets, and the k-th set holds the alternatives that are not among the k - 1 best. A partial ranking gives fewer sets:
-alternatives without a rank are below all ranked ones, in no particular order. If only one alternative has no rank and
-only one rank is left, the alternative gets this rank, unless it is rank 1. For example, the best and the worst of three
-alternatives determine the full ranking.
+The factorisation of a ranking into choices is exact for the logit. Any choice model can be fitted to the resulting
+choice sets. A ranking gives up to n - 1 sets, and the k-th set holds the alternatives that are not among the k - 1
+best. A partial ranking gives fewer sets: alternatives without a rank are below all ranked alternatives, in no
+particular order. If exactly one alternative has no rank, it gets the only remaining rank, unless that is rank 1. For
+example, the best and the worst of three alternatives determine the full ranking.
 
 Shapes: N alternatives of S rankings -> N' alternatives of S' choice sets.
 """
@@ -33,14 +33,17 @@ _RANK_REMEDY = "Write 1 for the best, 2 for the next and so on, and nothing for 
 
 
 def first_choices(data: ChoiceData) -> ChoiceData:
-    """Return the first choice of each ranking, made among all alternatives; other tables are returned unchanged."""
+    """Return the first choice of each ranking, made among all alternatives.
+
+    Data without rankings is returned unchanged.
+    """
     if data.schema.rank is None:
         return data
     return data.subset([str(name).endswith("/1") for name in data.set_ids])  # ids made by `explode`
 
 
 def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: SetLayout) -> Floats:  # -> (N,)
-    """Read the rank of each alternative; the rank is inf if none is given.
+    """Read the rank of each alternative, which is inf if the table gives no rank.
 
     Raises SchemaError unless the ranks of each set are 1, 2, ... without ties or missing ranks.
     """
@@ -74,16 +77,16 @@ def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: Se
 
 
 def _ranks_or_inf(reader: ColumnReader, column: str) -> Floats:
-    """Read ranks, which are integers starting at 1; missing values become inf."""
+    """Read ranks, which are integers of at least 1. Missing values become inf."""
     values = reader.exact(column, categorical=False).values.astype(np.float64)
     bad = ~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values))
-    problem = "expected a rank, a whole number from 1 on"
+    problem = "expected a rank of 1, 2, 3 and so on"
     reader.require_valid(column, bad, problem, _RANK_REMEDY, lambda at: f"{values[at]:g}")
     return np.where(np.isnan(values), np.inf, values)
 
 
 def _with_last_rank(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
-    """Give the only alternative without a rank the only remaining rank, unless that is rank 1."""
+    """Fill in the last missing rank of each set, if only one alternative has no rank and the missing rank is not 1."""
     without = np.isinf(ranks)
     total = np.bincount(set_of, np.where(without, 0.0, ranks), minlength=len(sizes))
     left = sizes * (sizes + 1) / 2 - total
@@ -94,10 +97,10 @@ def _with_last_rank(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
 
 
 def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
-    """Return the fields of a ``ChoiceData`` with choices, computed from the fields and ranks (N,) of rankings.
+    """Convert the fields and ranks (N,) of rankings to the fields of a ``ChoiceData`` with choices.
 
-    The id of a choice set is the id of its ranking followed by ``/1``, ``/2``, ...; the rows are renumbered, with one
-    row per alternative of these sets.
+    The id of a choice set is the id of its ranking followed by ``/1``, ``/2`` and so on. The rows are renumbered, with
+    one row per alternative of each choice set.
     """
     offsets = fields["offsets"]
     sizes = np.diff(offsets)

@@ -1,4 +1,4 @@
-"""Long table + schema -> the fields of a ``ChoiceData``, with all checks.
+"""Conversion of a long table and its schema to the fields of a ``ChoiceData``, with all checks.
 
 Checks run from general to specific: columns, sets, availability, choices or ranks, labels, weights, persons,
 individuals, features. Each column is freed from memory once it is converted.
@@ -38,7 +38,7 @@ class SetLayout:
 
     @classmethod
     def of_sizes(cls, ids: NDArray[Any], sizes: Ints) -> SetLayout:
-        """Return the layout of consecutive sets of these sizes."""
+        """Return the layout of consecutive sets of the given sizes."""
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         begin = np.zeros(offsets[-1] + 1, np.bool_)  # the last entry is for empty sets at the end
         begin[offsets[:-1]] = True
@@ -72,13 +72,13 @@ def read_long(
     Parameters
     ----------
     table
-        The table, or a chunk of a larger one.
+        The table, or a chunk of a larger table.
     schema
         Roles of the columns.
     context
-        Row numbers of a chunk in the larger table; None (default) for a whole table.
+        Row numbers of a chunk in the larger table, or None (default) if the table is not a chunk.
     folder
-        Folder that paths in the table are relative to; None (default) for the folder of the table's file.
+        Folder to which paths in the table are relative. The default is the folder of the table's file.
 
     Returns
     -------
@@ -150,13 +150,13 @@ def read_long(
 
 
 def require_not_empty(n: int, schema: Schema) -> None:
-    """Raise SchemaError if the table is empty, unless it is read for prediction: then the predictions are empty too."""
+    """Raise SchemaError if a table with choices is empty. A table to predict may be empty."""
     if n == 0 and schema.choices is not None:
         raise SchemaError("the table is empty: expected at least one row.")
 
 
 def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Return the set number of each row, and the ids of the sets; sets are numbered by their first rows."""
+    """Return the set number of each row, and the ids of the sets. Sets are numbered by their first rows."""
     try:
         codes, values = renumber_by_first_row(distinct(column))
         ids = array_to_numpy(values)
@@ -203,7 +203,7 @@ def _chosen(reader: ColumnReader, hidden: ColumnReader, schema: Schema, sets: Se
 
 
 def _labels(reader: ColumnReader, column: str, sets: SetLayout) -> Categorical:
-    """Return the labels of the alternatives; raise SchemaError if a label is repeated within a set."""
+    """Return the labels of the alternatives, or raise SchemaError if a label is repeated within a set."""
     reader.require_exact_ids(column)
     labels = reader.categorical(column, missing_remedy="Name these alternatives, or drop their rows.")
     if (sets.begin[1:] | (labels.codes[1:] > labels.codes[:-1])).all():  # sorted within each set, as in most tables
@@ -251,7 +251,10 @@ def _features(reader: ColumnReader, schema: Schema) -> dict[str, Column]:
 
 
 def _per_set(reader: ColumnReader, names: tuple[str, ...], schema: Schema, sets: SetLayout) -> dict[str, Column]:
-    """Return columns with one value per set; raise SchemaError if values differ, unless ``conflict`` is "first"."""
+    """Return columns with one value per set.
+
+    Raise SchemaError if values differ within a set, unless ``conflict`` is "first".
+    """
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
     numeric, kinds = {*schema.individual, *schema.features}.difference(schema.categorical or ()), schema.contents
@@ -283,7 +286,7 @@ def _require_constant(values: NDArray[Any], sets: SetLayout, subject: str, remed
 
 
 def _varying(values: NDArray[Any], sets: SetLayout) -> Ints:
-    """Return the sets in which a column is not constant; two missing values count as equal."""
+    """Return the sets in which a column is not constant. Two missing values count as equal."""
     change = np.flatnonzero((values[1:] != values[:-1]) & ~sets.begin[1:]) + 1
     before, after = values[change - 1], values[change]
     return np.unique(sets.of(change[(before == before) | (after == after)]))

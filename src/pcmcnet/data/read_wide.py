@@ -1,4 +1,4 @@
-"""Wide table (one row per choice, one group of columns per alternative) -> long table and its schema."""
+"""Conversion of wide tables (one row per choice, one group of columns per alternative) to long tables with a schema."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ def to_long(
     columns: Mapping[str, Any] | None = None,
     **roles: Any,
 ) -> tuple[pa.Table, Schema]:
-    """Return the long form of a wide table, and its schema; long row r * K + k is alternative k of wide row r.
+    """Return the long form of a wide table, and its schema.
 
-    The parameters are the same as for ``ChoiceData.from_wide``; ``roles`` are the roles that a wide table and its long
+    Row r * K + k of the long form is alternative k of wide row r.
+
+    The parameters are the same as for ``ChoiceData.from_wide``. ``roles`` are the roles that a wide table and its long
     form share, such as ``individual``, ``categorical`` and ``person``.
     """
     # 1. Check the roles, and build the schema of the long form.
@@ -78,7 +80,7 @@ def to_long(
 
 
 def long_form(table: Any, schema: Schema) -> pa.Table | None:
-    """Return the long form of a wide table, using the schema of a similar table; None if the table is already long."""
+    """Return the long form of a wide table, given a similar table's schema, or None if the table is already long."""
     if not schema.wide or {schema.choice_set, "alternative"} <= set(names_of(table)):
         return None
     wide = dict(schema.wide)
@@ -92,10 +94,10 @@ def long_form(table: Any, schema: Schema) -> pa.Table | None:
 def _places(
     features: Mapping[str, Place], roles: Mapping[str, Place | None], codes: Mapping[str, Any], outside: str | None
 ) -> dict[str, list[str | float | None]]:
-    """Return the column or constant of each alternative, by feature or role; the outside option is always available."""
+    """Return the column or constant of each alternative, by feature or role. The outside option is always available."""
     if not isinstance(features, Mapping):
         raise SchemaError(
-            f"features must be a mapping from names to templates or to columns of each alternative, got {features!r}."
+            f"features must be a mapping from names to templates or to one column per alternative, got {features!r}."
         )
     declared = {**features, **{role: place for role, place in roles.items() if place is not None}}
     inside = {label: code for label, code in codes.items() if label != outside}
@@ -113,12 +115,12 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
     if isinstance(place, str):
         if "{alternative}" not in place:
             raise SchemaError(
-                f"feature {name!r}: the template {place!r} lacks {{alternative}}. Declare a column that is the same "
-                f"for all alternatives in individual."
+                f"feature {name!r}: the template {place!r} lacks {{alternative}}. If the column is the same for "
+                f"all alternatives, list it in individual."
             )
         return [place.replace("{alternative}", label) for label in codes]
     if not isinstance(place, Mapping):
-        raise SchemaError(f"feature {name!r}: expected a template or a mapping from labels, got {place!r}.")
+        raise SchemaError(f"feature {name!r}: expected a template or a mapping from labels to columns, got {place!r}.")
     place = {label_of(label): where for label, where in place.items()}
     absent = [label for label in codes if label not in place]
     if absent:
@@ -134,10 +136,10 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
 
 
 def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice_set: str | None) -> None:
-    """Raise SchemaError if roles of a column contradict each other or would reveal the choice to the model.
+    """Raise SchemaError if the roles of a column contradict each other or would reveal the choice to the model.
 
-    A column may be both in ``individual`` and in ``available``: the availability of an alternative can describe the
-    individual (for example, who owns a car).
+    A column may be in both ``individual`` and ``available``, because availability can describe the individual: for
+    example, the car is available to car owners.
     """
     by_role = {name: {place for place in row if isinstance(place, str)} for name, row in places.items()}
     available, ranked = by_role.pop("available", set()), by_role.pop("rank", set())
@@ -168,7 +170,10 @@ def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice
 
 
 def _read(table: Any, schema: Schema, set_columns: list[str], places: Places, text_roles: set[str]) -> pa.Table:
-    """Read all columns with a role, each once; ``text_roles`` are roles of the long form whose columns hold names."""
+    """Read the columns that have a role, each only once.
+
+    ``text_roles`` are roles of the long form whose columns hold names.
+    """
     sources = {name: [name] for name in set_columns}
     sources |= {name: [place for place in row if isinstance(place, str)] for name, row in places.items()}
     text = [column for name, row in sources.items() if name in schema.text_columns | text_roles for column in row]
@@ -199,7 +204,7 @@ def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str)
 
 
 def _as_one(part: pa.Array, kinds: set[pa.DataType]) -> pa.Array:
-    """Cast a column to the common type of a feature's columns."""
+    """Cast a column to the common type of all columns of the feature."""
     if part.type == pa.null() and len(kinds) == 1:
         return pa.nulls(len(part), next(iter(kinds)))
     if all(map(_is_number, kinds)):
@@ -216,9 +221,9 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outside: str | None) -> pa.Array:
-    """Return 1 for the chosen alternative of each row, 0 for others; a missing value means the outside option.
+    """Return 1 for the chosen alternative of each row and 0 for the others. A missing value means the outside option.
 
-    Raises SchemaError if a value stands for no alternative.
+    Raises SchemaError if a value does not identify an alternative.
     """
     try:
         value_codes, distinct_values = distinct(column)
@@ -238,6 +243,6 @@ def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outs
         raise SchemaError(
             f"column {name!r}, row {bad[0]}: expected one of {', '.join(map(str, choices))}, "
             f"got {'nothing' if got is None else got}; {bad.size} such rows. "
-            f"Drop them, or add the alternative to alternatives."
+            f"Drop these rows, or list the value in alternatives."
         )
     return pa.array((chosen[:, None] == np.arange(len(choices))).ravel().astype(np.int8))

@@ -1,4 +1,4 @@
-"""The roles of a table's columns: declared once, checked, saved and loaded.
+"""The roles of a table's columns, which are declared once, checked, and saved with a model.
 
 The fields of a :class:`Schema` are the arguments of ``ChoiceData.from_long``. A fitted model saves its schema, so that
 new tables are read like the training table.
@@ -33,7 +33,7 @@ _WIDE_ENTRIES = ("alternatives", "features", "chosen", "rank", "available", "cho
 
 
 def wide_roles(value: Any) -> dict[str, Any]:
-    """Return the roles of a wide table as plain values, or {} for a long table. Raise SchemaError for other values.
+    """Return the roles of a wide table as plain values, or {} for a long table. Invalid roles raise SchemaError.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def wide_roles(value: Any) -> dict[str, Any]:
 
 
 def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the roles of the long form that follow from the roles of a wide table."""
+    """Return the roles of the long form, derived from the roles of a wide table."""
     optional = {role: role for role in ("chosen", "rank", "available") if role in wide}
     return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **optional}
 
@@ -68,7 +68,7 @@ def labels_of(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, An
     labels = [label_of(label) for label in values]
     if not labels or not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
         raise SchemaError(
-            f"alternatives must be a list of distinct labels or a mapping from labels, got {alternatives!r}."
+            f"alternatives must be a list of distinct labels or a mapping from labels to values, got {alternatives!r}."
         )
     codes = alternatives.values() if isinstance(alternatives, Mapping) else values
     return dict(zip(labels, codes, strict=True))
@@ -107,50 +107,54 @@ class Schema:
     choice_set : str
         Column with the id of the choice set.
     chosen : str, optional
-        Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. None (default) if the choices
+        Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. If None (default), the choices
         are unknown, as in a table to predict.
     rank : str, optional
-        Column with the rank of the alternative, instead of ``chosen``: 1 for the best, empty for alternatives ranked
-        below all others. A ranking is read as a sequence of choices, which stay together in splits. None by default.
+        Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
+        alternatives with an empty rank are below all ranked ones. A ranking is read as a sequence of choices, which
+        stay together in splits. If None (default), the table has no rankings.
     alternative : str, optional
-        Column with the label of the alternative, unique within a set. None by default.
+        Column with the label of the alternative, unique within a set. If None (default), alternatives have no labels.
     individual : list of str
-        Columns that are constant within a set. Empty by default.
+        Columns that are constant within a set (none by default).
     features : list of str
-        Columns of the alternative. Empty by default.
+        Columns that describe the alternative (none by default).
     categorical : list of str, optional
-        Columns among ``individual`` and ``features`` that are categories. If None (default), the type decides: text,
-        booleans and dictionaries are categories.
+        Columns among ``individual`` and ``features`` that are categories. If None (default), the column type decides:
+        text, booleans and dictionaries are categories.
     available : str, optional
-        Column of 0/1 or booleans; rows with 0 are left out of their set. None by default.
+        Column of 0/1 or booleans. Rows with 0 are left out of their set. If None (default), all rows are available.
     weight : str, optional
-        Column with the weight of the set, constant within a set. None (default) for equal weights of 1.
+        Column with the weight of the set, constant within a set. If None (default), all weights are 1.
     person : str, optional
         Column with the id of the person who chose, constant within a set. The sets of a person stay together in splits,
-        folds and bootstrap samples. Models do not use it as an input. None by default.
+        folds and bootstrap samples. Models do not use the id as an input. If None (default), each set is independent.
     keep : list of str
-        Further columns, constant within a set, to keep for grouping. Models do not use them. Empty by default.
+        Further columns, constant within a set, to keep for grouping (none by default). Models do not use kept columns.
     outside : str, optional
         Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no features
-        and needs no rows. If no row of a set is chosen, its outside option was chosen. Without ``alternative``, a
-        feature of this name is 1 for the outside option and 0 for the other alternatives. None by default.
+        and needs no rows. In a set without a chosen row, the outside option counts as chosen. Without ``alternative``,
+        a feature of this name is 1 for the outside option and 0 for the other alternatives. If None (default), there is
+        no outside option.
     conflict : {"error", "first"}
         What to do if an individual-level column varies within a set: raise an error (default), or use the value of the
         first row.
     missing : {"error", "indicator"}
-        What to do if a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that
-        marks missing numbers; missing categories become a category of their own.
+        How to treat missing values. "error" (default) raises an error. "indicator" replaces missing numbers with the
+        training mean and marks them with a 0/1 feature, and treats missing categories as a separate category.
     kinds : dict
         Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
-        "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that networks
-        also see through a curve. Other models use such numbers without a curve. Empty by default.
+        "vector", "datetime", "multi", "text", "image" or "id". The kinds "piecewise" and "spline" are for numbers to
+        which networks also apply a curve. Models other than networks ignore the curve. By default, all columns are
+        plain numbers or categories.
     named : dict
         Display names and units of columns, as in ``{"price": {"name": "Price", "unit": "EUR"}}``. In files and in
-        ``ChoiceData.from_long``, this argument is called ``columns``. Models and ``==`` ignore it. Empty by default.
+        ``ChoiceData.from_long``, this argument is called ``columns``. Models and the operator ``==`` ignore display
+        names and units. By default, no names or units are declared.
     wide : dict
         Roles of a wide table, given as arguments of ``ChoiceData.from_wide``: ``alternatives``, ``features``,
-        ``chosen``, ``rank``, ``available``, ``choice_set``. The other fields are the roles of its long form. Empty
-        (default) for a long table.
+        ``chosen``, ``rank``, ``available``, ``choice_set``. The other fields of the schema are the roles of the long
+        form. For a long table, ``wide`` is empty (default).
 
     Raises
     ------
@@ -195,7 +199,7 @@ class Schema:
         object.__setattr__(self, "named", column_names(self.named, self.columns))
 
     def _require_apart(self) -> None:
-        """Raise SchemaError if roles of a column contradict each other or would reveal the choice to the model."""
+        """Raise SchemaError if the roles of a column contradict each other or would reveal the choice to the model."""
         require_distinct({role: getattr(self, role) for role in _SINGLE})
         inputs = [*self.individual, *self.features]
         for name, times in Counter(inputs).items():
@@ -231,13 +235,13 @@ class Schema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns with a role, each once, in a fixed order."""
+        """All columns that have a role, without duplicates, in a fixed order."""
         names = [getattr(self, role) for role in _SINGLE if getattr(self, role) is not None]
         return tuple(dict.fromkeys([*names, *self.individual, *self.table_features, *self.keep]))
 
     @property
     def outside_feature(self) -> str | None:
-        """Feature that marks the outside option if there are no labels; it is not a column of the table."""
+        """Feature that marks the outside option if there are no labels. The table does not hold this feature."""
         return self.outside if self.alternative is None else None
 
     @property
@@ -247,7 +251,7 @@ class Schema:
 
     @property
     def can_have_missing_values(self) -> bool:
-        """Whether features may be missing: ``missing`` is "indicator", or there is an outside option."""
+        """Whether features may be missing, because ``missing`` is "indicator" or there is an outside option."""
         return self.missing == "indicator" or self.outside is not None
 
     @property
@@ -261,7 +265,7 @@ class Schema:
         return replace(self, named={}, wide={})
 
     def has_choices_in(self, names: Collection[str]) -> bool:
-        """Return True if a table with these columns, long or wide, holds the choices.
+        """Return True if a long or wide table with the given columns holds the choices.
 
         Parameters
         ----------
@@ -272,23 +276,23 @@ class Schema:
 
     @property
     def choices(self) -> str | None:
-        """Column with the choices: ``chosen`` or ``rank``; None if the choices are unknown."""
+        """Column with the choices (``chosen`` or ``rank``), or None if the choices are unknown."""
         return self.rank if self.chosen is None else self.chosen
 
     @property
     def group_column(self) -> str | None:
-        """Column whose equal values keep sets together in splits: the person or ranking id; None if neither exists."""
+        """Column that keeps sets together in splits: the person column, otherwise the ranking id, otherwise None."""
         return self.choice_set if self.person is None and self.rank is not None else self.person
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
-        """Set-level columns that models do not use, each once: ``keep``, ``person``, and the ranking ids."""
+        """Set-level columns that models do not use, without duplicates: ``keep``, ``person``, and the ranking ids."""
         ranking = None if self.rank is None else self.choice_set
         return tuple(dict.fromkeys([*self.keep, *(name for name in (self.person, ranking) if name is not None)]))
 
     @property
     def contents(self) -> dict[str, str]:
-        """Kind of each content column, which is neither a number nor a category."""
+        """Kind of each content column, such as "text" or "image"."""
         return {name: kind for name, kind in self.kinds.items() if kind in KINDS}
 
     @property
@@ -306,20 +310,20 @@ class Schema:
 
     @property
     def number_columns(self) -> frozenset[str]:
-        """Columns that are read as numbers; the categorical columns of the schema must be resolved."""
+        """Columns that are read as numbers. The categorical columns of the schema must already be resolved."""
         names = {*(self.categorical or ()), *self.contents}
         flags = {self.chosen, self.rank, self.available, self.weight} - {None}
         return frozenset({*self.individual, *self.features} - names) | cast("set[str]", flags)
 
     @property
     def id_columns(self) -> frozenset[str]:
-        """Columns of ids; ids are integers if all values are written as integers, otherwise names."""
+        """Columns of ids, which are read as integers if all values are written as integers, otherwise as names."""
         whole = [name for name, kind in self.contents.items() if KINDS[kind].is_whole_number]
         return frozenset([self.choice_set, *whole])
 
     @property
     def name_columns(self) -> frozenset[str]:
-        """Columns of names and ids, which a copy of the table keeps as they are written."""
+        """Columns of names and ids, whose values stay as written in a copy of the table."""
         return self.text_columns | self.id_columns
 
     def for_prediction(self) -> Schema:
@@ -330,7 +334,7 @@ class Schema:
         return replace(self, chosen=None, rank=None, weight=None, person=None, keep=(), named=named)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema as plain JSON values; fields added in later releases are left out unless they are set."""
+        """Return the schema as plain JSON values. Fields added in later releases are left out unless they are set."""
         entries: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         words = entries.pop("named")
         entries["columns"] = {k: {entry: text for entry, text in v.items() if text} for k, v in words.items()}
@@ -343,7 +347,7 @@ class Schema:
         Parameters
         ----------
         entries : dict
-            The fields of a schema, with ``columns`` for ``named``.
+            The fields of a schema, with the key ``columns`` in place of ``named``.
 
         Returns
         -------
@@ -381,7 +385,7 @@ class Schema:
         Parameters
         ----------
         path : path
-            A TOML file whose keys are the fields of a schema, with ``columns`` for ``named``.
+            A TOML file whose keys are the fields of a schema, with ``columns`` in place of ``named``.
 
         Returns
         -------
@@ -404,7 +408,7 @@ class Schema:
 
 
 def require_distinct(columns: Mapping[str, str | None]) -> None:
-    """Raise SchemaError if two roles have the same column; ``columns`` maps roles to columns."""
+    """Raise SchemaError if two roles have the same column. ``columns`` maps roles to columns."""
     roles: dict[str, str] = {}
     for role, name in columns.items():
         if name is not None and (first := roles.setdefault(name, role)) != role:
@@ -412,14 +416,14 @@ def require_distinct(columns: Mapping[str, str | None]) -> None:
 
 
 def _toml(value: Any) -> str:
-    """Return a text, number, list or mapping as TOML; strings are written as in JSON."""
+    """Return a string, number, list or mapping as TOML. Strings are written as in JSON."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(name)} = {_toml(entry)}" for name, entry in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
-    """Return a list of column names as a tuple; raise SchemaError for a single string and for other values."""
+    """Return a list of column names as a tuple, or raise SchemaError if the value is a single string or not a list."""
     if value is None:
         return None if role == "categorical" else ()
     if isinstance(value, str):
@@ -432,7 +436,7 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
 
 
 def _kinds(value: Any) -> dict[str, str]:
-    """Return a mapping from columns to kinds; raise SchemaError if a kind is unknown."""
+    """Return a mapping from columns to kinds, or raise SchemaError if a kind is unknown."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise SchemaError(f"kinds must map columns to kinds, as in {{'column': 'vector'}}, got {value!r}.")
     kinds = (*KINDS, *CURVES)

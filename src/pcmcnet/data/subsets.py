@@ -1,4 +1,4 @@
-"""Subsets of choice data: random splits and folds, selected sets, concatenation, and the hash of a table."""
+"""Functions that split, select, join and hash choice data."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return a random generator; raise InputError if the seed is not an integer of at least 0."""
+    """Return a random generator, or raise InputError if the seed is not an integer of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"the seed must be a whole number of at least 0, got {seed!r}.")
     return np.random.default_rng(int(seed))
 
 
 def number_groups(values: NDArray[Any]) -> Ints:
-    """Return the position of each value among the distinct values, which may be of any type."""
+    """Return a group number for each value, so that equal values have equal numbers."""
     if values.dtype.kind == "O":
         numbers: dict[Any, int] = {}
         try:
@@ -42,7 +42,7 @@ def number_groups(values: NDArray[Any]) -> Ints:
 
 
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
-    """Split into non-empty parts; each share is exact up to the size of one group."""
+    """Split choice sets into non-empty parts, whose shares are exact up to the size of one group."""
     shares = require_shares(parts)
     # 1. Order the sets by a random order of their groups, and find where each group ends.
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
@@ -61,7 +61,7 @@ def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) 
 
 
 def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
-    """Return shares as an array; raise InputError unless they are positive and add up to 1."""
+    """Return shares as an array, or raise InputError unless the shares are positive and add up to 1."""
     try:
         shares = np.asarray(parts, dtype=np.float64)
     except (TypeError, ValueError):
@@ -72,7 +72,7 @@ def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
 
 
 def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
-    """Split into k folds with nearly equal numbers of groups."""
+    """Split choice sets into k folds with nearly equal numbers of groups."""
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 2 <= k <= len(counts):
         raise InputError(
@@ -87,9 +87,9 @@ def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
 
 
 def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
-    """Return the positions that an index or a mask selects; negative positions count from the end.
+    """Return the positions that an index or a mask selects. Negative positions count from the end.
 
-    Raises InputError if a position is out of range or repeated, or if the mask has another shape.
+    Raises InputError if a position is out of range or repeated, or if the mask has the wrong shape.
     """
     if index.dtype == np.bool_:
         if index.shape != (n_sets,):
@@ -112,7 +112,7 @@ def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
 
 
 def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
-    """Return the fields of the selected sets, in the order of ``sets``; the rows are renumbered in table order."""
+    """Return the fields of the selected sets, in the order of ``sets``. The rows are renumbered in table order."""
     sizes = data.sizes[sets]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.arange(offsets[-1]) + np.repeat(data.offsets[sets] - offsets[:-1], sizes)
@@ -133,7 +133,7 @@ def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
 
 
 def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
-    """Return the fields of the sets from ``begin`` to ``end`` - 1, without a copy; row numbers do not change."""
+    """Return the fields of the sets from ``begin`` to ``end`` - 1, without a copy. Row numbers do not change."""
     sets, flat = slice(begin, end), slice(int(data.offsets[begin]), int(data.offsets[end]))
     empty = np.empty(0, np.int64)
     return {
@@ -160,7 +160,7 @@ def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[s
 
 
 def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
-    """Return the joined fields of two tables; the rows of the second table follow the rows of the first."""
+    """Return the joined fields of two tables. The rows of the second table follow the rows of the first."""
     if first.schema != second.schema:
         raise SchemaError("only choice data with equal schemas can be joined.")
     chosen = labels = None
@@ -193,7 +193,7 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
 
 
 def fingerprint(data: ChoiceData) -> str:
-    """Return a SHA-256 hash of roles, sizes, choices, weights, features, labels, individuals' columns and persons."""
+    """Return a SHA-256 hash of roles, sizes, choices, weights, features, labels, individual columns and persons."""
     digest = hashlib.sha256(repr(sorted(data.schema.without_names.to_dict().items())).encode())
     for name, array in (("offsets", data.offsets), ("chosen", data.chosen), ("weights", data.weights)):
         _add(digest, name, array)

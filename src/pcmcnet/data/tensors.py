@@ -1,12 +1,11 @@
-"""Choice sets -> tensors on a device, converted with the codes of an encoder.
+"""Conversion of choice sets to tensors on a device, with the codes of an encoder.
 
     encode_sets   choice data, whose columns have been checked
     encode_rows   a chunk of an unchecked table: columns are copied to the device, then checked and encoded there
 
-Both give the same tensors. :func:`pcmcnet.data.kinds.number.standardise` standardises numbers in float64: with NumPy
-for the CPU, and with PyTorch on another device, which receives float32 numbers from page-locked memory. On such a
-device, K columns of n rows are standardised as (K, n) and transposed to (n, K), which is several times faster than on a
-CPU core.
+Both functions give the same tensors. :func:`pcmcnet.data.kinds.number.standardise` standardises numbers in float64,
+with NumPy on the CPU and with PyTorch on a GPU, which receives float32 numbers from page-locked memory. On a GPU, K
+columns of n rows are standardised as (K, n) and transposed to (n, K), which is several times faster than on a CPU core.
 
 The checks of ``encode_rows`` are fast but do not locate errors: if one fails, the function returns a
 :class:`ChunkProblem`. The caller then reads the whole table with :mod:`pcmcnet.data.read_long`, which either raises an
@@ -56,7 +55,7 @@ class EncodedChunk:
 def encode_chunk(
     encoder: Encoder, chunk: Chunk | ChunkProblem | ChoiceData, device: torch.device
 ) -> EncodedChunk | ChunkProblem:
-    """Encode a chunk of a table or of choice data on a device; return a :class:`ChunkProblem` unchanged."""
+    """Encode a chunk of a table or of choice data on a device. A :class:`ChunkProblem` is returned unchanged."""
     if isinstance(chunk, ChoiceData):
         unseen = UnseenCounts()
         return EncodedChunk(encode_sets(encoder, chunk, unseen, device), unseen)
@@ -69,7 +68,7 @@ def encode_chunk(
 def encode_sets(
     encoder: Encoder, data: ChoiceData, unseen: UnseenCounts, device: torch.device | None = None
 ) -> EncodedSets:
-    """Encode choice data as tensors, on the CPU if ``device`` is None; count unseen categories in ``unseen``."""
+    """Encode choice data as tensors, on the CPU if ``device`` is None. Unseen categories are counted in ``unseen``."""
     place = torch.device("cpu") if device is None else device
     n, s = len(data.rows), len(data)
     chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
@@ -93,14 +92,14 @@ def encode_sets(
 
 
 def _numbers(side: SideEncoder, columns: Columns, length: int, device: torch.device) -> Tensor:
-    """Return :meth:`SideEncoder.numbers` on a device: (length, n_numeric)."""
+    """Return the result of :meth:`SideEncoder.numbers` as a tensor on a device: (length, n_numeric)."""
     if device.type == "cuda":
         return numbers_on_device(side.numeric, side.raw_numbers(columns), length, device)
     return torch.from_numpy(side.numbers(columns, length)).to(device)
 
 
 def _indices(side: SideEncoder, columns: Columns, length: int, unseen: UnseenCounts, device: torch.device) -> Tensor:
-    """Return :meth:`SideEncoder.indices` on a device: (length, C)."""
+    """Return the result of :meth:`SideEncoder.indices` as a tensor on a device: (length, C)."""
     if device.type == "cuda":
         return indices_on_device(side.codes(columns, unseen), length, device)
     return torch.from_numpy(side.indices(columns, length, unseen)).to(device)
@@ -117,13 +116,13 @@ def _coded(side: SideEncoder, columns: Columns, device: torch.device) -> tuple[C
 
 
 def can_encode_rows(schema: Schema) -> bool:
-    """Return True if ``encode_rows`` supports the schema, which may have network inputs but no other roles to check."""
+    """Return True if ``encode_rows`` supports the schema, which must not declare roles that need further checks."""
     roles = (schema.available, schema.outside, schema.rank, schema.weight, schema.chosen)
     return not (schema.contents or schema.wide or any(role is not None for role in roles))
 
 
 def encode_rows(encoder: Encoder, chunk: Chunk, device: torch.device) -> EncodedChunk | ChunkProblem:
-    """Encode the rows of a chunk on a device; return a problem if the whole table must be checked."""
+    """Encode the rows of a chunk on a device, or return a ChunkProblem if the whole table must be checked."""
     rows, sizes = chunk
     n, s, starts = int(sizes.sum()), len(sizes), np.cumsum(sizes) - sizes
     features, individual, label = encoder.features, encoder.individual, encoder.schema.alternative
@@ -194,7 +193,7 @@ def encode_rows(encoder: Encoder, chunk: Chunk, device: torch.device) -> Encoded
 
 
 def _categories(rows: Rows, name: str) -> Categorical | None:
-    """Read a categorical column; None if values are missing or have no text form."""
+    """Read a categorical column, or return None if values are missing or have no text form."""
     column = rows[name]
     try:
         if not isinstance(column, pa.ChunkedArray):
@@ -209,7 +208,7 @@ def _categories(rows: Rows, name: str) -> Categorical | None:
 
 
 def _raw_numbers(rows: Rows, codes: Sequence[NumericCode], length: int, device: torch.device) -> Tensor | None:
-    """Return each numeric column once, as float32 or float64: (K, n).
+    """Return the distinct numeric columns as one float32 or float64 tensor: (K, n).
 
     Returns None if values are missing, or if a type is neither an integer nor a float.
     """
@@ -233,7 +232,7 @@ def _raw_numbers(rows: Rows, codes: Sequence[NumericCode], length: int, device: 
 
 
 def _column_names(codes: Sequence[NumericCode]) -> list[str]:
-    """Return the column names of the given codes, each once."""
+    """Return the column names of the given codes, without duplicates."""
     return list(dict.fromkeys(code.name for code in codes))
 
 
@@ -248,7 +247,7 @@ def indices_on_device(columns: Sequence[NDArray[np.int32]], length: int, device:
 def numbers_on_device(
     codes: Sequence[NumericCode], columns: Sequence[NDArray[np.float32]], length: int, device: torch.device
 ) -> Tensor:
-    """Return standardised numbers, 0 if missing, then the missing-value indicators: (n, K + indicators)."""
+    """Return standardised numbers (0 if missing), followed by the missing-value indicators: (n, K + indicators)."""
     out = torch.empty((length, len(codes) + sum(code.indicator for code in codes)), device=device)
     for begin in range(0, length, BLOCK_ROWS):
         block = [[column[begin : begin + BLOCK_ROWS]] for column in columns]
@@ -258,7 +257,7 @@ def numbers_on_device(
 
 
 def _standardised(codes: Sequence[NumericCode], raw: Tensor) -> Tensor:
-    """(K, n) float32 -> (n, K + indicators) float32."""
+    """Standardise numbers and append the missing-value indicators: (K, n) float32 -> (n, K + indicators) float32."""
     parameters = copy_to_device([[row] for row in code_table(codes)], len(codes), torch.float64, raw.device)
     numbers, indicators = standardise(codes, parameters, raw.double(), torch)
     return torch.cat([numbers, indicators.double()]).t().float().contiguous()
@@ -278,8 +277,8 @@ def copy_to_device(
 def copy_table_to_device(table: pa.Table, device: torch.device) -> Tensor:
     """Copy the columns of a table to a device: (K, n). A copy to a GPU is asynchronous.
 
-    All columns have the same type and no missing values. Arrow writes the whole table in one call that releases the
-    GIL; with one call per column, threads would spend more time waiting for the GIL than copying.
+    All columns must have the same type and no missing values. Arrow writes the whole table in one call that releases
+    the GIL. With one call per column, threads would spend more time waiting for the GIL than copying.
     """
     # 1. Write the table as an Arrow stream into page-locked memory, and copy that to the device.
     on_gpu, batches = device.type == "cuda", [batch for batch in table.to_batches() if batch.num_rows]

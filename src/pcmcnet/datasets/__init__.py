@@ -1,4 +1,4 @@
-"""Data sets: simulators with known choice probabilities, and public tables inside installed packages."""
+"""Data sets: simulators with known choice probabilities, and public tables from installed packages."""
 
 from pcmcnet.datasets import airline, markov, mlba, packaged, truth
 

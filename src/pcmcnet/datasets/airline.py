@@ -1,8 +1,9 @@
-"""Airline itinerary choices with known probabilities: a table with the size, columns and ranges of the paper's table.
+"""Simulated airline itinerary choices with known probabilities, and the size, columns and ranges of the paper's table.
 
 Each individual belongs to one of two segments, business or leisure, with probabilities that depend on the individual's
 features. The segments have preferences for price, duration, connections, time of day and airline, and show context
-effects (attraction and similarity). The simulator draws individuals and the itineraries that their searches return::
+effects (attraction and similarity). The simulator draws individuals, and the itineraries that each individual's search
+returns::
 
     table = airline.simulate(5_000, seed=0)
     data = ChoiceData.from_long(table, **airline.ROLES)
@@ -62,7 +63,7 @@ Arrays = Mapping[str, NDArray[Any]]  # columns by name; texts are codes from 0
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Coefficients of one segment in the formulas above, all non-negative; ``hour`` is the preferred departure hour."""
+    """Non-negative utility coefficients of one segment; ``hour`` is the preferred departure hour."""
 
     price: float
     duration: float
@@ -80,7 +81,7 @@ SEGMENTS = {
     "business": Segment(2.0, 4.5, 0.8, 0.4, 1.5, 8.0, 0.9, 1.0, 1.2, 0.3),
     "leisure": Segment(7.0, 2.0, 0.4, 0.1, 0.6, 12.0, 0.4, 1.0, 1.2, 0.3),
 }
-"""Coefficients by segment."""
+"""Utility coefficients of each segment."""
 
 CLEAR, VICINITY, VICINITY_HOURS = 0.12, 0.7, 6.0  # scales of D_ij
 NEAR, NEAR_HOURS = 0.35, 4.0  # scales of N_ij
@@ -88,7 +89,7 @@ PAIRS_PER_CHUNK = 1 << 17  # pairs in one temporary array, small enough for the 
 
 
 def mixture(individuals: Arrays, itineraries: Arrays, offsets: Ints) -> Floats:
-    """Return the choice probabilities (N,) of itineraries (N,) for individuals (S,); text columns are codes."""
+    """Return the choice probabilities (N,) of itineraries for individuals (S,), with text columns given as codes."""
     attracts, dominated, alike = _relations(itineraries, offsets)
     share = spread(segment_share(individuals), offsets)
     hour = itineraries["outDepTime"] / 3600
@@ -109,7 +110,7 @@ def mixture(individuals: Arrays, itineraries: Arrays, offsets: Ints) -> Floats:
 
 
 def segment_share(individuals: Arrays) -> Floats:  # (S,)
-    """Return pi(I), the share of the business segment."""
+    """Return pi(I), the probability that each individual belongs to the business segment."""
     score = (
         1.2
         - 3.0 * individuals["staySaturday"]
@@ -126,8 +127,8 @@ def segment_share(individuals: Arrays) -> Floats:  # (S,)
 def _relations(itineraries: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floats]:
     """Return log(1 + sum_j D_ij), log(1 + sum_j D_ji) and log(sum_j N_ij), each (N,).
 
-    Sets of equal size are computed in blocks without padding, so that the results for a set are identical, bit for bit,
-    whatever the other sets are.
+    Sets of equal size are computed in blocks without padding, so that the results for a set are bit-for-bit independent
+    of the other sets.
     """
     position = np.stack(
         [
@@ -148,7 +149,7 @@ def _relations(itineraries: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floa
 
 
 def _sum_over_pairs(x: Floats, y: Floats, z: Floats) -> Floats:  # (S, n) each -> (3, S, n)
-    """Return the sums over j of D_ij and D_ji, for j != i, and of N_ij, for all j."""
+    """Return the sums of D_ij and D_ji over all j != i, and the sum of N_ij over all j."""
     dx, dy, dz = (v[:, None, :] - v[:, :, None] for v in (x, y, z))  # (S, i, j)
     squared, hours = dx * dx + dy * dy, dz * dz
     with np.errstate(over="ignore"):  # an infinite denominator gives D_ij = 0
@@ -194,7 +195,7 @@ RANGES = {
     "outDepTime": (0, 84000),
     "outArrTime": (0, 84000),
 }
-"""Minimum and maximum of each numeric column, as in the paper."""
+"""Minimum and maximum of each numeric column in the paper's table."""
 
 ROLES: dict[str, Any] = {
     "choice_set": "individual",
@@ -207,7 +208,7 @@ ROLES: dict[str, Any] = {
     ],
     "categorical": ["OD", "officeID", "airlines"],
 }
-"""Keyword arguments of ``ChoiceData.from_long`` for the table."""
+"""Keyword arguments of ``ChoiceData.from_long`` for the simulated table."""
 
 CARRIERS, FLIGHTS, OFFERS = 8, 6, 8  # airlines of a pair, their flights a day, offers of a search
 MAX_SIZE, FULL, SINGLE = 50, 0.30, 0.01  # largest set; share of sets of that size, and of sets of one alternative
@@ -234,7 +235,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """Columns of individuals (S,) and of itineraries (N,), sorted by set; offsets (S + 1,)."""
+    """Columns of individuals (S,), columns of itineraries (N,) sorted by choice set, and offsets (S + 1,)."""
 
     individuals: dict[str, NDArray[Any]]
     itineraries: dict[str, NDArray[Any]]
@@ -270,14 +271,14 @@ def world() -> World:
 
 
 def draw_searches(n_sets: int, rng: np.random.Generator) -> Searches:
-    """Draw individuals and the itineraries that their searches return, cheapest first."""
+    """Draw individuals, and the itineraries that each search returns, cheapest first."""
     pair, nights, individuals = _individuals(n_sets, rng)
     itineraries, offsets = _itineraries(pair, nights, individuals["dtd"], rng)
     return Searches(individuals, itineraries, offsets)
 
 
 def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str, NDArray[Any]]]:
-    """Draw pairs (n,), nights away (n,) and the columns of the individuals."""
+    """Draw origin-destination pairs (n,), nights away (n,) and the columns of the individuals."""
     w = world()
     pair = rng.choice(len(PAIRS), n, p=w.popularity)
     home = rng.random(n) < 0.7
@@ -303,7 +304,7 @@ def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str
 
 
 def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Draw the offers of each search (S, OFFERS): airline, connections each way, number of airlines, and price."""
+    """Draw the offers of each search (S, OFFERS): airline, connections per direction, number of airlines, and price."""
     w = world()
     shape = (len(pair), OFFERS)
     share = np.array([0.22, 0.17, 0.15, 0.13, 0.11, 0.09, 0.08, 0.05]).cumsum()
@@ -333,7 +334,7 @@ def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArra
 
 
 def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, rarely those of a higher cabin."""
+    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, rarely that of a higher cabin."""
     shape = (n, OFFERS, FLIGHTS)
     out = np.array([1.0, 1.06, 1.15, 1.35, 3.0])[(rng.random(shape)[..., None] >= [0.5, 0.7, 0.86, 0.97]).sum(-1)]
     out[out == 3.0] *= np.exp(0.4 * rng.standard_normal(int((out == 3.0).sum())))
@@ -342,7 +343,7 @@ def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _pick(sizes: Ints, rng: np.random.Generator) -> Ints:
-    """Draw ``sizes`` distinct itinerary indices for each search; earlier offers are drawn more often: (S,) -> (N,)."""
+    """Draw ``sizes`` distinct itinerary indices for each search, favouring earlier offers: (S,) -> (N,)."""
     weight = np.repeat(0.6 * np.log(0.8) * np.arange(OFFERS), FLIGHTS * FLIGHTS)
     drawn = []
     for start in range(0, len(sizes), SEARCHES_PER_CHUNK):
@@ -387,7 +388,7 @@ def _itineraries(pair: Ints, nights: Ints, dtd: Ints, rng: np.random.Generator) 
 
 
 def _flight(departure: Ints, stops: Ints, wait: Ints, shift: Ints, km: Floats) -> tuple[Ints, Ints]:
-    """Return arrival (local time, minutes from midnight of the first day) and duration (minutes) of a one-way trip."""
+    """Return the arrival (local time since midnight of the first day) and duration of a one-way trip, in minutes."""
     minutes = np.rint((33 + km / 13.5 * (1 + 0.12 * stops)) / 5).astype(np.int64) * 5 + stops * (40 + wait)
     arrival = departure + minutes + shift
     curfew = np.where(arrival % DAY > LAST_LANDING, DAY - arrival % DAY, 0)
@@ -405,25 +406,25 @@ ITINERARY = ("airlines", "totalPrice", "totalTripDurationMinutes", "nFlights", "
 
 
 def probabilities(table: Any) -> Floats:
-    """Compute the true choice probabilities of the simulator.
+    """Compute the simulator's true choice probabilities for a table of itineraries.
 
     Parameters
     ----------
     table : path, mapping of arrays, or data frame
-        One row per itinerary, with adjacent rows for each search. The table has the columns individual, officeID,
+        One row per itinerary; the rows of a search must be adjacent. The table has the columns individual, officeID,
         staySaturday, isContinental, isDomestic, depWeekDay, dtd, airlines, totalPrice, totalTripDurationMinutes,
         nFlights, nAirlines and outDepTime; other columns are ignored.
 
     Returns
     -------
     array of float, (rows,)
-        Probabilities, which add up to 1 in each search.
+        Choice probabilities, which sum to 1 within each search.
 
     Raises
     ------
     InputError
-        If a column is missing or has invalid values, if an airline or office is unknown, or if the rows of a search
-        are not adjacent. Prices and durations must be above 0, other numbers finite.
+        If a column is missing or has invalid values, if an airline or office is unknown, or if the rows of a search are
+        not adjacent. Prices and durations must be positive, and other numbers must be finite.
     """
     columns = _read(table, ("individual", *INDIVIDUAL, *ITINERARY))
     offsets = contiguous_offsets(columns["individual"], column="individual")
@@ -446,7 +447,7 @@ def business_share(table: Any) -> Floats:
     Raises
     ------
     InputError
-        If a column is missing or holds values that are not finite, or if an office is unknown.
+        If a column is missing or contains values that are not finite, or if an office is unknown.
 
     Examples
     --------
@@ -458,24 +459,24 @@ def business_share(table: Any) -> Floats:
 
 
 def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
-    """Simulate airline searches with one choice each, and return the true probabilities as a column.
+    """Simulate airline searches with one choice each, and the true probabilities as a column.
 
     Parameters
     ----------
     sets : int
-        Number of choice sets, at least 1; 33,951 by default, as in the paper's table.
+        Number of choice sets, at least 1. Default 33,951, as in the paper's table.
     seed : int
-        Seed of the random generator, at least 0; the same seed gives the same table.
+        Seed of the random number generator, at least 0. The same seed gives the same table.
 
     Returns
     -------
     pyarrow.Table
-        Long table with the columns of the paper's airline data and true_prob; ``ROLES`` has the roles of the columns.
+        Long table with the columns of the paper's airline data and true_prob. ``ROLES`` lists the roles of the columns.
 
     Raises
     ------
     ConfigError
-        If ``sets`` or ``seed`` is not an integer in its range.
+        If ``sets`` or ``seed`` is not an integer in the valid range.
     """
     n_sets, rng = require_sets(sets), np.random.default_rng(require_seed(seed))
     searches = draw_searches(n_sets, rng)
@@ -486,12 +487,12 @@ def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
 
 
 def best_possible_nll(table: pa.Table) -> BestNLL:
-    """Compute the NLL of the true probabilities of a simulated table, which no model can beat on average.
+    """Compute the NLL of a simulated table's true probabilities, a bound that no model can beat on average.
 
     Parameters
     ----------
     table : pyarrow.Table
-        A table from ``simulate``.
+        A table returned by ``simulate``.
 
     Returns
     -------
@@ -502,7 +503,7 @@ def best_possible_nll(table: pa.Table) -> BestNLL:
 
 
 def _table(searches: Searches, choice: NDArray[np.int8], p: Floats) -> pa.Table:
-    """Return the table, with its columns in the order of the paper's files."""
+    """Return the simulated table, with columns in the order of the paper's files."""
     offsets, individuals, itineraries = searches.offsets, searches.individuals, searches.itineraries
     sets = np.arange(len(offsets) - 1)
 
@@ -532,7 +533,7 @@ def _table(searches: Searches, choice: NDArray[np.int8], p: Floats) -> pa.Table:
 
 
 def _read(table: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the columns as arrays, with codes instead of texts; raise InputError for invalid values."""
+    """Return the columns as arrays, with text values encoded as integers, or raise InputError for invalid values."""
     arrow = read_table(table, names)
     columns = {}
     for name in names:
@@ -543,7 +544,7 @@ def _read(table: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 
 def _codes(values: pa.Array, name: str) -> NDArray[Any]:
-    """Return the code of each text; raise InputError if a text is unknown."""
+    """Return the integer code of each text value, or raise InputError if a value is unknown."""
     texts = TEXT_VALUES[name]
     codes = pc.index_in(values.cast(pa.string()), value_set=pa.array(texts))
     if codes.null_count:
@@ -556,7 +557,7 @@ def _codes(values: pa.Array, name: str) -> NDArray[Any]:
 
 
 def _numbers(values: pa.Array, name: str) -> Floats:
-    """Return numbers as float64; raise InputError unless they are finite, and above 0 if their logarithm is used."""
+    """Return a column as float64. Raise InputError unless all values are finite, and positive if their log is used."""
     positive = name in ("totalPrice", "totalTripDurationMinutes")
     expected = "a finite number" + (" above 0" if positive else "")
     try:

@@ -1,4 +1,4 @@
-"""Choices that follow a pairwise choice Markov chain with given rates, so that the choice probabilities are known.
+"""Choices simulated from a pairwise choice Markov chain (PCMC) with given rates and known choice probabilities.
 
 A universe of n items has rates q_ij >= 0 of leaving i for j, with q_ij + q_ji > 0 for every pair (Ragain & Ugander,
 2016). In a choice set S, the chain moves only among the items of S, and the probability of an item is the share of time
@@ -6,17 +6,18 @@ the chain spends in it: p_S solves, for each j in S,
 
     sum_{i in S} p_i q_ij = p_j sum_{i in S} q_ji,    sum(p) = 1.
 
-In a pair, P(i) = q_ji / (q_ij + q_ji). The stationary distribution is computed by eliminating one item after another
-(Grassmann, Taksar & Heyman, 1985). The elimination only adds, multiplies and divides numbers >= 0, so every probability
-is exact up to rounding. Rates may be 0: an item to which the chain cannot return has probability 0.
+In a set of two items i and j, P(i) = q_ji / (q_ij + q_ji). The stationary distribution is computed by eliminating one
+item after another (Grassmann, Taksar & Heyman, 1985). The elimination only adds, multiplies and divides non-negative
+numbers, so every probability is exact up to rounding. Rates may be 0: an item to which the chain cannot return has
+probability 0.
 
-Rock-paper-scissors with 1/2 < alpha <= 1 (the paper's section on properties): the chain leaves the loser of a pair for
-the winner at rate alpha, and the winner for the loser at rate 1 - alpha. In a pair the winner is chosen with
-probability alpha; in the set of all three items, each has probability 1/3. So P(rock | rock, paper, scissors) = 1/3 >
-P(rock | rock, paper) = 1 - alpha for alpha > 2/3: adding scissors raises the probability of rock, a violation of
-regularity.
+Example: rock-paper-scissors with 1/2 < alpha <= 1, from the paper's section on properties. The chain leaves the loser
+of a pair for the winner at rate alpha, and the winner for the loser at rate 1 - alpha. In a pair, the winner is chosen
+with probability alpha. In the set of all three items, each item has probability 1/3. So P(rock | rock, paper, scissors)
+= 1/3 > P(rock | rock, paper) = 1 - alpha for alpha > 2/3: adding scissors raises the probability of rock, a violation
+of regularity.
 
-Shapes: rates (n, n), the diagonal ignored; probabilities (|S|,).
+Shapes: rates (n, n), whose diagonal is ignored, and probabilities (|S|,).
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ def rock_paper_scissors(alpha: float = 0.75) -> Floats:
     Parameters
     ----------
     alpha : float
-        Probability that the winner of a pair is chosen, above 1/2 and at most 1; 0.75 by default.
+        Probability that the winner of a pair is chosen, above 1/2 and at most 1. Default 0.75.
 
     Returns
     -------
     array of float, (3, 3)
-        Rate of leaving item i for item j.
+        Rates of leaving item i for item j.
 
     Raises
     ------
@@ -81,14 +82,14 @@ def random_pcmc(n: int, *, seed: int, zeros: float = 0.0) -> Floats:
     n : int
         Number of items, at least 2.
     seed : int
-        Seed of the random generator, at least 0.
+        Seed of the random number generator, at least 0.
     zeros : float
-        Probability, from 0 to 1, that one of the two rates of a pair is 0; they are never both 0. 0 by default.
+        Probability that one of the two rates of a pair is 0. The two rates are never both 0. Default 0.
 
     Returns
     -------
     array of float, (n, n)
-        Rate of leaving item i for item j.
+        Rates of leaving item i for item j.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def random_pcmc(n: int, *, seed: int, zeros: float = 0.0) -> Floats:
         If an argument is out of range.
     """
     if not isinstance(n, Integral) or n < 2:
-        raise ConfigError(f"n: expected a whole number, 2 or above, got {n!r}. A chain needs two items.")
+        raise ConfigError(f"n: expected a whole number, 2 or above, got {n!r}. A chain needs at least two items.")
     if not isinstance(zeros, Real) or not 0 <= zeros <= 1:
         raise ConfigError(f"zeros: expected a number from 0 to 1, got {zeros!r}. Pass 0.2, for example.")
     rng = np.random.default_rng(require_seed(seed))
@@ -110,14 +111,14 @@ def random_pcmc(n: int, *, seed: int, zeros: float = 0.0) -> Floats:
 
 
 def probabilities(rates: ArrayLike, members: Iterable[int] | None = None) -> Floats:
-    """Compute the choice probabilities in one set.
+    """Compute the choice probabilities of the items in one set.
 
     Parameters
     ----------
     rates : array, (n, n)
-        Rates of leaving item i for item j, at least 0, and not both 0 for any pair; the diagonal is ignored.
+        Rates of leaving item i for item j: at least 0, and not both 0 for any pair. The diagonal is ignored.
     members : iterable of int, optional
-        Items of the set, each once. None (default) for all items.
+        Distinct items of the set. If None (default), the set contains all items.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def probabilities(rates: ArrayLike, members: Iterable[int] | None = None) -> Flo
     Raises
     ------
     InputError
-        If the rates are invalid (a ``ChainError``), or if ``members`` includes an unknown item or an item twice.
+        If the rates are invalid (a ``ChainError``), or if ``members`` includes an unknown or repeated item.
 
     Examples
     --------
@@ -147,12 +148,13 @@ def every_subset(rates: ArrayLike) -> dict[tuple[int, ...], Floats]:
     Parameters
     ----------
     rates : array, (n, n)
-        Rates of leaving item i for item j, at least 0, and not both 0 for any pair; n is at most 20.
+        Rates of leaving item i for item j: at least 0, and not both 0 for any pair. The number of items, n, is at most
+        20.
 
     Returns
     -------
     dict
-        Probabilities by subset, a tuple of items in ascending order.
+        Mapping from subsets, as tuples of items in ascending order, to choice probabilities.
 
     Raises
     ------
@@ -178,29 +180,29 @@ def simulate(
     labels: Sequence[str] | None = None,
     one_hot: bool = True,
 ) -> pa.Table:
-    """Simulate choices from random sets of items, and return the true probabilities as a column.
+    """Simulate choices from random sets of items, with the true probabilities as a column.
 
     Parameters
     ----------
     rates : array, (n, n)
-        Rates of leaving item i for item j, at least 0, and not both 0 for any pair; the diagonal is ignored.
+        Rates of leaving item i for item j: at least 0, and not both 0 for any pair. The diagonal is ignored.
     sets : int
         Number of choice sets, at least 1.
     seed : int
-        Seed of the random generator, at least 0; the same seed gives the same table.
+        Seed of the random number generator, at least 0. The same seed gives the same table.
     sizes : sequence of int, optional
-        Possible set sizes, all equally likely; None (default) for 2 to n. The items of a set are drawn with equal
-        probability.
+        Possible set sizes, all equally likely. If None (default), sizes are 2 to n. The items of a set are drawn with
+        equal probability.
     labels : sequence of str, optional
-        Labels of the items. None (default) for item0, item1, ...
+        Labels of the items. If None (default), the labels are item0, item1, ...
     one_hot : bool
-        Whether to add a 0/1 feature column is_<label> for each item. True by default.
+        Whether to add a 0/1 feature column is_<label> for each item. Default True.
 
     Returns
     -------
     pyarrow.Table
-        Long table with columns choice_set, alternative, the 0/1 features, chosen and true_prob. The items of a set are
-        in ascending order.
+        Long table with columns choice_set, alternative, the 0/1 features, chosen and true_prob. The rows of a set are
+        sorted by item.
 
     Raises
     ------
@@ -236,9 +238,9 @@ def simulate_rock_paper_scissors(sets: int, *, seed: int, alpha: float = 0.75) -
     sets : int
         Number of choice sets, at least 1.
     seed : int
-        Seed of the random generator, at least 0; the same seed gives the same table.
+        Seed of the random number generator, at least 0. The same seed gives the same table.
     alpha : float
-        Probability that the winner of a pair is chosen, above 1/2 and at most 1; 0.75 by default.
+        Probability that the winner of a pair is chosen, above 1/2 and at most 1. Default 0.75.
 
     Returns
     -------
@@ -254,7 +256,7 @@ def simulate_rock_paper_scissors(sets: int, *, seed: int, alpha: float = 0.75) -
 
 
 def _by_set(q: Floats, inside: NDArray[np.bool_]) -> Floats:  # (n, n), (S, n) -> (N,)
-    """Return the probabilities of all sets; each distinct set is computed once."""
+    """Return the choice probabilities of all sets, computing each distinct set once."""
     distinct, set_numbers = np.unique(inside, axis=0, return_inverse=True)
     p = np.zeros(distinct.shape)
     for row, items in zip(p, distinct, strict=True):
@@ -286,11 +288,11 @@ def _stationary(rates: Floats) -> Floats:  # (m, m) -> (m,)
 
 
 def _checked(rates: ArrayLike) -> Floats:
-    """Return rates with a diagonal of 0; raise ChainError if a set would have no unique stationary distribution."""
+    """Return the rates with a zero diagonal. Raise ChainError if some set has no unique stationary distribution."""
     try:
         q = np.array(rates, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ChainError(f"rates: expected numbers of shape (n, n), got other values ({error}).") from error
+        raise ChainError(f"rates: expected numbers of shape (n, n), got invalid values ({error}).") from error
     if q.ndim != 2 or q.shape[0] != q.shape[1] or not len(q):
         raise ChainError(f"rates: expected shape (n, n) with n at least 1, got {q.shape}.")
     np.fill_diagonal(q, 0)
@@ -304,8 +306,8 @@ def _checked(rates: ArrayLike) -> Floats:
     if len(unconnected):
         i, j = (int(k) for k in unconnected[0])
         raise ChainError(
-            f"rates[{i}, {j}] and rates[{j}, {i}]: expected one above 0, got 0 for both; {len(unconnected)} such "
-            f"pairs. The probabilities of this pair are undefined."
+            f"rates[{i}, {j}] and rates[{j}, {i}]: expected a positive rate in at least one direction, got 0 for both; "
+            f"{len(unconnected)} such pairs. The probabilities of this pair are undefined."
         )
     return q
 
@@ -315,15 +317,15 @@ def _is_item(i: object, n: int) -> bool:
 
 
 def _labels(labels: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    """Return the labels of the items; raise ConfigError unless they are n distinct texts."""
+    """Return the labels of the items, or raise ConfigError unless they are n distinct strings."""
     names = tuple(f"item{i}" for i in range(n)) if labels is None else tuple(labels)
     if len(set(names)) != n or len(names) != n or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"labels: expected {n} distinct texts, one per item, got {labels!r}.")
+        raise ConfigError(f"labels: expected {n} distinct strings, one per item, got {labels!r}.")
     return names
 
 
 def _sizes(sizes: Sequence[int] | None, n: int) -> Ints:
-    """Return the possible sizes of sets; raise ConfigError unless they are integers from 1 to n."""
+    """Return the possible set sizes, or raise ConfigError unless they are integers from 1 to n."""
     possible = list(range(min(2, n), n + 1)) if sizes is None else list(sizes)
     if not possible or not all(_is_item(size, n + 1) and size >= 1 for size in possible):
         raise ConfigError(f"sizes: expected whole numbers from 1 to {n}, got {sizes!r}.")

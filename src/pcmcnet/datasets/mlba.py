@@ -1,26 +1,26 @@
 """The multiattribute linear ballistic accumulator: choices with context effects and known probabilities.
 
-An alternative has two positive attributes (x, y); higher values are better. From attributes to drifts
-(Trueblood, Brown & Heathcote, 2014), with s = x + y and t = y / x:
+An alternative has two positive attributes (x, y); higher values are better. Attributes are converted to drifts as
+follows (Trueblood, Brown & Heathcote, 2014), with s = x + y and t = y / x:
 
 - subjective values u1 = s (1 + t^m)^(-1/m) and u2 = s (1 + t^-m)^(-1/m): m > 1 favours alternatives
   with similar attributes, m = 1 gives (x, y);
 - drift d_i = i0 + sum over j, k of w(u_ik - u_jk) (u_ik - u_jk), with attention w(g) = exp(-lambda1 g)
   to an advantage g > 0 and exp(-lambda2 |g|) to a disadvantage. The comparisons cause the context effects.
 
-The probabilities follow from the drifts as in a race: alternative i covers a distance a, uniform on [1, 2], at a speed
-drawn from N(d_i, 1). The alternative that arrives first is chosen, given that at least one speed is positive. At v = 1
-/ time, i has not arrived with probability S_i(v), and
+The drifts determine the outcome of a race: alternative i covers a distance a, uniform on [1, 2], at a speed drawn from
+N(d_i, 1). The alternative that arrives first is chosen, given that at least one speed is positive. With v = 1 / time
+and S_i(v) the probability that i has not arrived yet,
 
     S_i(v) = mean over a of Phi(a v - d_i) = [H(2 v - d_i) - H(v - d_i)] / v,  H(x) = x Phi(x) + phi(x),
     S_i'(v) = [d_i (Phi(2 v - d_i) - Phi(v - d_i)) + phi(v - d_i) - phi(2 v - d_i)] / v^2,
     P(i) = integral over v > 0 of S_i'(v) prod_{j != i} S_j(v) dv / (1 - prod_j Phi(-d_j)).
 
-The substitution v = 1 / time turns the 1 / time^2 tail into a finite limit at v = 0. The integrand is
-analytic with Gaussian decay, so Gauss-Legendre panels converge geometrically. The integrands of a set add
-up to the derivative of prod_j S_j, so the integrals add up to the denominator. Probabilities that sum to 1 in each set
-therefore verify the quadrature. With d the largest drift, the integrals below v = (d - REACH) / 2 and above v = d +
-REACH are left out; they are at most Phi(-REACH) = 6e-16 per alternative.
+The substitution v = 1 / time turns the 1 / time^2 tail into a finite limit at v = 0. The integrand is analytic with
+Gaussian decay, so Gauss-Legendre panels converge geometrically. The integrands of a set add up to the derivative of
+prod_j S_j, so the integrals add up to the denominator. Probabilities that sum to 1 in each set therefore verify the
+quadrature. With d the largest drift, the integrals below v = (d - REACH) / 2 and above v = d + REACH are left out,
+because their values are at most Phi(-REACH) = 6e-16 per alternative.
 
 Shapes: attributes (sets, alternatives, 2) -> probabilities (sets, alternatives).
 """
@@ -46,9 +46,9 @@ __all__ = ["A", "B", "choice_sets", "probabilities", "simulate"]
 A = (4.0, 6.0)
 """The first fixed alternative of the paper's experiment."""
 B = (6.0, 4.0)
-"""The second fixed alternative: A with its attributes exchanged."""
+"""The second fixed alternative of the paper's experiment: A with the two attributes swapped."""
 THIRD = (1.0, 9.0)
-"""Range of both attributes of the third alternative, c."""
+"""Range of both attributes of the third alternative, c, in the paper's experiment."""
 
 NEAR, FAR = 1.0, 2.0  # range of the uniform distance
 REACH = 8.0  # standard deviations of speed that the integral covers
@@ -66,18 +66,18 @@ def probabilities(
     Parameters
     ----------
     attributes : array, (sets, alternatives, 2)
-        Positive numbers.
+        Attributes of the alternatives, all positive.
     m : float
-        Curvature of the subjective values, above 0; 5 by default.
+        Curvature of the subjective values, above 0. Default 5.
     lambda1, lambda2 : float
-        Decay of attention to an advantage and to a disadvantage, respectively, at least 0; 0.2 and 0.4 by default.
+        Decay of attention to advantages and to disadvantages, respectively, at least 0. Defaults: 0.2 and 0.4.
     i0 : float
-        Drift of an alternative that is equal to all other alternatives; 5 by default.
+        Drift of an alternative that is equal to all other alternatives. Default 5.
 
     Returns
     -------
     array of float, (sets, alternatives)
-        Probabilities; uniform in sets without a positive drift.
+        Choice probabilities, which are uniform in sets without a positive drift.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def probabilities(
 
     Examples
     --------
-    A decoy that is close to the first alternative and dominated by it attracts choices to it:
+    A decoy that is similar to the first alternative, but dominated, attracts choices to the first alternative:
 
     >>> probabilities([[(4, 6), (6, 4), (3.5, 5.5)]]).round(3)
     array([[0.575, 0.382, 0.043]])
@@ -115,14 +115,14 @@ def probabilities(
 
 
 def choice_sets(n_sets: int, rng: np.random.Generator) -> Floats:
-    """Draw the choice sets {a, b, c} of the paper's experiment, with c uniform on [1, 9]^2.
+    """Draw choice sets {A, B, c} of the paper's experiment, with the attributes of c uniform on [1, 9]^2.
 
     Parameters
     ----------
     n_sets : int
         Number of choice sets, at least 1.
     rng : numpy.random.Generator
-        Source of the random numbers.
+        Random number generator.
 
     Returns
     -------
@@ -140,24 +140,24 @@ def choice_sets(n_sets: int, rng: np.random.Generator) -> Floats:
 
 
 def simulate(sets: int, *, seed: int) -> pa.Table:
-    """Simulate the paper's first experiment: sets {a, b, c} with one choice each, and the true probabilities.
+    """Simulate the paper's first experiment: choice sets {a, b, c} with one choice each and the true probabilities.
 
     Parameters
     ----------
     sets : int
         Number of choice sets, at least 1.
     seed : int
-        Seed of the random generator, at least 0; the same seed gives the same table.
+        Seed of the random number generator, at least 0. The same seed gives the same table.
 
     Returns
     -------
     pyarrow.Table
-        Long table, three rows per set, with columns choice_set, alternative, attr1, attr2, chosen and true_prob.
+        Long table with three rows per set and columns choice_set, alternative, attr1, attr2, chosen and true_prob.
 
     Raises
     ------
     ConfigError
-        If ``sets`` or ``seed`` is not an integer in its range.
+        If ``sets`` or ``seed`` is not an integer in the valid range.
     """
     rng = np.random.default_rng(require_seed(seed))
     x = choice_sets(sets, rng)
@@ -193,17 +193,17 @@ def _require_parameters(**parameters: float) -> None:
 
 
 def _checked(attributes: ArrayLike) -> Floats:
-    """Return the attributes as float64 (sets, alternatives, 2); raise InputError unless all are positive and finite."""
-    shape = "attributes: expected numbers of shape (sets, alternatives, 2), alternatives at least 1"
+    """Return the attributes as float64 (sets, alternatives, 2). Raise InputError unless all are positive and finite."""
+    shape = "attributes: expected numbers of shape (sets, alternatives, 2) with at least 1 alternative"
     try:
         x: Floats = np.asarray(attributes, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{shape}, got {type(attributes).__name__} that does not convert ({error}). "
-            "Give every set the same number of alternatives and only numbers."
+            f"{shape}, got a {type(attributes).__name__} that cannot be converted ({error}). "
+            "Use only numbers, and the same number of alternatives in every set."
         ) from error
     if x.ndim != 3 or x.shape[2] != 2 or x.shape[1] == 0:
-        raise InputError(f"{shape}, got shape {x.shape}. For one set, pass a list that holds it.")
+        raise InputError(f"{shape}, got shape {x.shape}. For a single set, pass a list with one set.")
     bad = np.argwhere(~(np.isfinite(x) & (x > 0)))
     if len(bad):
         i, j, k = (int(index) for index in bad[0])
@@ -222,7 +222,7 @@ def _chunks(index: Ints, numbers: int) -> Iterator[Ints]:
 
 
 def _drifts(x: Floats, m: float, lambda1: float, lambda2: float, i0: float) -> Floats:  # (S, J, 2) -> (S, J)
-    """Return the drifts from pairwise comparisons of subjective values; logs avoid the overflow of t^m for large m."""
+    """Compute drifts from pairwise comparisons of subjective values, in logs to avoid overflow of t^m for large m."""
     with np.errstate(over="ignore", invalid="ignore"):  # `probabilities` raises an error for overflowed drifts
         log_t = np.log(x[..., 1]) - np.log(x[..., 0])
         # log(1 + t^m) / m = max(log t, 0) + rest, and the rest is the same for t and 1 / t
@@ -236,9 +236,9 @@ def _drifts(x: Floats, m: float, lambda1: float, lambda2: float, i0: float) -> F
 
 
 def _race(drift: Floats, *, nodes: int = NODES, panel: float = PANEL) -> Floats:  # (S, J) -> (S, J)
-    """Return the probabilities of sets with a positive drift, by integration over v.
+    """Compute the choice probabilities of sets with a positive drift by numerical integration over v.
 
-    Each set has its own panels, so its result does not depend on the other sets.
+    Each set has its own quadrature panels, so the result for a set does not depend on other sets.
     """
     # 1. Find the limits of the integral of each set, and its number of panels.
     drift = np.maximum(drift, MIN_DRIFT)

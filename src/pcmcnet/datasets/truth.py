@@ -1,12 +1,12 @@
-"""Simulated tables: choices drawn from known probabilities, and the best possible loss.
+"""Utilities for simulated tables: drawing choices from known probabilities, and the best possible loss.
 
-Let p be the true probabilities of a table's choice sets S, and y the choices drawn from them. Then
+Let p_S be the true probabilities of choice set S, and y_S the choice drawn from p_S. Then
 
     expected best NLL = mean over S of - sum_i p_S(i) log p_S(i)   (the entropy of the true probabilities),
     realised best NLL = mean over S of - log p_S(y_S)              (the score of the true probabilities on this table).
 
-The realised best NLL varies around the expected best NLL with the drawn choices. Compare the NLL of a model on the
-table with the realised best NLL. Shapes: probabilities (N,) of all alternatives, sorted by set, and offsets (S + 1,).
+The realised best NLL varies randomly around the expected best NLL. The NLL of a model on a table should be compared
+with the realised best NLL. Shapes: probabilities (N,) of all alternatives, sorted by set, and offsets (S + 1,).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class BestNLL(NamedTuple):
 
 
 def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "chosen") -> BestNLL:
-    """Compute the loss of the true probabilities of a simulated table.
+    """Compute the NLL of the true probabilities of a simulated table.
 
     Parameters
     ----------
     table : pyarrow.Table
-        Table of a simulator, with a column true_prob; the rows of a choice set are adjacent.
+        Simulated table with a column true_prob, in which the rows of a choice set are adjacent.
     choice_set : str
-        Column with the id of the choice set; "choice_set" by default.
+        Column with the id of the choice set. Default "choice_set".
     chosen : str
-        Column that is 1 for the chosen alternative and 0 for the other alternatives; "chosen" by default.
+        Column that is 1 for the chosen alternative and 0 for the other alternatives. Default "chosen".
 
     Returns
     -------
     BestNLL
-        The expected and the realised loss.
+        The expected NLL and the realised NLL.
 
     Raises
     ------
@@ -71,21 +71,21 @@ def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "
 
 
 def sample(p: Floats, offsets: Ints, rng: np.random.Generator) -> Ints:
-    """Draw one alternative from each set.
+    """Draw one alternative from each choice set.
 
     Parameters
     ----------
     p : array, (N,)
         Probabilities of the alternatives, sorted by set.
     offsets : array of int, (S + 1,)
-        Start of each set, then N.
+        Index of the first row of each set, followed by N.
     rng : numpy.random.Generator
-        Source of the random numbers.
+        Random number generator.
 
     Returns
     -------
     array of int, (S,)
-        Row of the chosen alternative of each set.
+        Row index of the drawn alternative of each set.
     """
     within = np.cumsum(p)
     before = np.concatenate([[0.0], within])[offsets]
@@ -96,9 +96,9 @@ def sample(p: Floats, offsets: Ints, rng: np.random.Generator) -> Ints:
 
 
 def contiguous_offsets(ids: NDArray[np.generic], *, column: str) -> Ints:
-    """Return the first row of each set, followed by the number of rows: (N,) -> (S + 1,).
+    """Return the index of the first row of each set, followed by the number of rows: (N,) -> (S + 1,).
 
-    Raises InputError if the rows of a set are not adjacent.
+    Raise InputError if the rows of a set are not adjacent.
     """
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)
     distinct = len(np.unique(ids))
@@ -111,7 +111,7 @@ def contiguous_offsets(ids: NDArray[np.generic], *, column: str) -> Ints:
 
 
 def require_sets(sets: int) -> int:
-    """Return a number of sets; raise ConfigError unless it is an integer from 1 to 2^31 - 1, the range of int32 ids."""
+    """Return the number of sets, or raise ConfigError unless it is an integer from 1 to 2^31 - 1 (int32 ids)."""
     limit = np.iinfo(np.int32).max
     if not isinstance(sets, Integral) or isinstance(sets, bool) or not 1 <= sets <= limit:
         raise ConfigError(f"sets: expected a whole number from 1 to {limit}, got {sets!r}.")
@@ -119,7 +119,7 @@ def require_sets(sets: int) -> int:
 
 
 def require_seed(seed: int) -> int:
-    """Return a seed; raise ConfigError unless it is an integer of at least 0."""
+    """Return the seed, or raise ConfigError unless it is an integer of at least 0."""
     if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
-        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}. Pass one, for example seed=0.")
+        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}. Pass, for example, seed=0.")
     return int(seed)

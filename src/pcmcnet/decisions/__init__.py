@@ -1,4 +1,4 @@
-"""Decisions: which alternatives to offer and at what prices, with a bound on the revenue of any offer."""
+"""Decisions about which alternatives to offer and at what prices, with an upper bound on the revenue of any offer."""
 
 from pcmcnet.decisions.constraints import Constraints
 from pcmcnet.decisions.optimise_offer import Frontier, Offer, offer_frontier, optimise_offer

@@ -1,11 +1,12 @@
-"""Local search and best-first branch and bound over offers, shared by all models that have an upper bound.
+"""Local search and best-first branch and bound over offers, for all models with an upper bound on revenue.
 
-A node is a partly decided offer: some alternatives are shown, some are hidden, and the number of alternatives shown
-must be within a range. The nodes with the highest bounds are split first, on the alternative whose inclusion or
-exclusion lowers the bound most. If fixing the number of alternatives shown closes much of the gap at the root, nodes
-are first split by that number. If the constraints leave only one feasible value for an alternative, it is fixed.
+A node is a partially decided offer: some alternatives are shown, some are hidden, and the number of alternatives shown
+is restricted to a range. Nodes with the highest bounds are split first, on the alternative whose inclusion or exclusion
+lowers the bound most. If fixing the number of alternatives shown closes much of the gap at the root, nodes are first
+split by that number. If the constraints leave only one feasible value for an alternative, the alternative is fixed at
+this value.
 
-Shapes: B nodes, n alternatives, m constraint rows (limits on the number shown need no row).
+Shapes: B nodes, n alternatives and m constraint rows. Limits on the number of alternatives shown need no row.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _LEAST_GAIN = 1e-12  # smaller relative gains are rounding
 def local_search(
     revenue: RevenueFunction, rows: ConstraintRows, starts: Bools
 ) -> tuple[Bools, Floats]:  # (B, n) -> (B, n), (B,)
-    """Improve each feasible start until no addition, removal or exchange of one alternative raises the revenue."""
+    """Improve each feasible offer until adding, removing or exchanging one alternative no longer raises revenue."""
     offers = starts.copy()
     active = np.arange(len(offers))
     values = revenue(offers, active)
@@ -70,7 +71,7 @@ def local_search(
 def starting_offers(
     rows: ConstraintRows, revenue: Floats, n: int, rng: np.random.Generator
 ) -> Bools:  # -> (n, len(revenue))
-    """Return feasible offers to start from: the one with the largest sum of revenues, then random ones."""
+    """Return feasible starting offers: the offer with the largest sum of revenues, and random offers."""
     worths = [revenue, *(rng.standard_normal(len(revenue)) for _ in range(n - 1))]
     offers = [offer for worth in worths if (offer := rows.best(worth)) is not None]
     return np.unique(np.array(offers), axis=0)
@@ -84,7 +85,7 @@ def _step(
     searches: Ints,
     neighbours: Callable[[Bools], tuple[Ints, Bools]],
 ) -> Bools:  # (b,)
-    """Move each given search to its best neighbour if that neighbour is better; return which searches moved."""
+    """Move each search to its best neighbour if that improves revenue, and return a mask of the searches that moved."""
     moved = np.zeros(len(searches), np.bool_)
     per_chunk = max(1, _MAX_NEIGHBOURS_PER_CALL // offers.shape[1])
     for first in range(0, len(searches), per_chunk):
@@ -107,13 +108,13 @@ def _step(
 
 
 def _toggles(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
-    """Return all offers with one alternative added or removed, and the index of the offer that each was made from."""
+    """Return the index of the original offer and the new offer, for all additions and removals of one alternative."""
     b, n = offers.shape
     return np.repeat(np.arange(b), n), (offers[:, None] ^ np.eye(n, dtype=np.bool_)).reshape(b * n, n)
 
 
 def _exchanges(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
-    """Return all offers with one alternative exchanged, and the index of the offer that each was made from."""
+    """Return the index of the original offer and the new offer, for all exchanges of one alternative."""
     owner, shown, hidden = np.nonzero(offers[:, :, None] & ~offers[:, None, :])
     neighbours = offers[owner]
     neighbours[np.arange(len(owner)), shown] = False
@@ -129,7 +130,7 @@ _MAX_GAP_LEFT = 0.75  # split by the number shown only if at most this share of 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Partly decided offers, and the warm start for computing their bounds."""
+    """Partially decided offers, and the warm starts for computing their bounds."""
 
     shown: Bools  # (B, n)
     hidden: Bools  # (B, n)
@@ -139,22 +140,22 @@ class Nodes:
     guide: Floats  # (B, ...) warm start that a node passes on to its children
 
     def take(self, rows: Bools | Ints | list[int] | slice) -> Nodes:
-        """Return the selected nodes."""
+        """Return the nodes at the given rows."""
         return Nodes(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @staticmethod
     def join(parts: list[Nodes]) -> Nodes:
-        """Concatenate nodes."""
+        """Return the concatenation of several groups of nodes."""
         return Nodes(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Nodes)))
 
     @property
     def free(self) -> Bools:
-        """(B, n) mask of the alternatives that have not been decided yet."""
+        """(B, n) mask of the undecided alternatives, which are neither shown nor hidden."""
         return ~(self.shown | self.hidden)
 
     @property
     def sizes(self) -> tuple[Ints, Ints]:
-        """(B,), (B,) minimum and maximum number of alternatives shown."""
+        """Minimum (B,) and maximum (B,) number of alternatives shown."""
         return self.least, self.most
 
     @property
@@ -176,7 +177,7 @@ class NodeBounds(NamedTuple):
 
 
 class BranchAndBound(ABC):
-    """Search for the best offer to the only individual in ``value``; open nodes are kept in a heap sorted by bound."""
+    """Best-first search for the best offer to a single individual, with the open nodes in a heap sorted by bound."""
 
     by_size = False  # True if bounds improve when the number shown is known
 
@@ -196,7 +197,7 @@ class BranchAndBound(ABC):
         """Return the warm start for root nodes."""
 
     def run(self, stop: Callable[[], bool]) -> SearchResult:
-        """Search until the best offer is proven or ``stop`` returns True."""
+        """Search until an offer is proven to be the best or ``stop`` returns True."""
         self._add([self._roots()])
         self.by_size = self.by_size and bool(self.waiting) and self._size_helps(self.waiting[0])
         while self.waiting and not stop():
@@ -206,14 +207,14 @@ class BranchAndBound(ABC):
 
     @property
     def target(self) -> float:
-        """A node whose bound is not above this value cannot contain a better offer."""
+        """Value that the bound of a node must exceed for the node to contain a better offer."""
         return self.best + self.gap * abs(self.best)
 
     def _roots(self) -> Nodes:
         """Return the root nodes.
 
-        If an alternative is always shown, there is one root. Otherwise, there is a root for each alternative that may
-        be shown; it contains the offers in which that alternative has the largest revenue.
+        If an alternative is always shown, there is one root. Otherwise, there is a root for each alternative k that may
+        be shown, with the offers in which k has the largest revenue.
         """
         n, rows = len(self.offer), self.rows
         if rows.always.any():
@@ -228,7 +229,7 @@ class BranchAndBound(ABC):
         return Nodes(shown, hidden, least, most, shown.argmax(axis=1), self.guide(len(shown)))
 
     def _add(self, parts: list[Nodes]) -> None:
-        """Bound the given nodes, keep nodes that may contain a better offer, and evaluate the offers they suggest."""
+        """Bound the nodes, keep those that may contain a better offer, and evaluate the offers that they suggest."""
         if not parts or not len(nodes := self._propagate(Nodes.join(parts))):
             return
         bounds = self.bound(nodes)
@@ -250,7 +251,7 @@ class BranchAndBound(ABC):
         return bool(largest - self.best < _MAX_GAP_LEFT * (-entry[0] - self.best))
 
     def _take_best(self) -> list[Nodes]:
-        """Return the children of the nodes with the highest bounds; drop all nodes if none can beat the best offer."""
+        """Return the children of the nodes with the highest bounds, or drop all nodes if no node can improve."""
         taken: list[Nodes] = []
         while self.waiting and len(taken) < 2 * _NODES_PER_STEP and -self.waiting[0][0] > self.target:
             _, _, node, k = heapq.heappop(self.waiting)
@@ -269,7 +270,7 @@ class BranchAndBound(ABC):
         return [replace(node, shown=shown), replace(node, hidden=hidden)]
 
     def _propagate(self, nodes: Nodes) -> Nodes:
-        """Fix the alternatives that the constraints determine; drop nodes without a feasible offer."""
+        """Fix the alternatives that the constraints determine, and drop nodes without a feasible offer."""
         matrix, upper = self.rows.matrix, self.rows.upper
         shown, hidden = nodes.shown.copy(), nodes.hidden.copy()
         slack = 1e-9 * (np.abs(matrix).sum(axis=1) + np.abs(upper))

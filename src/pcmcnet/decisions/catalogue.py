@@ -1,8 +1,8 @@
 """Combine a catalogue of alternatives and a table of individuals into choice sets that a model can predict.
 
 The catalogue has a row for each alternative that could be offered, with the features that the model was fitted on and,
-if the model uses labels, the label column. Individuals are in a separate table, because their values are the same for
-all rows of the catalogue.
+if the model uses labels, the label column. Individuals are in a separate table, because their columns do not depend on
+the alternative.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pcmcnet.errors import InputError, did_you_mean
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Alternatives that could be offered, as a choice set for each individual."""
+    """Alternatives that could be offered, combined into one choice set for each individual."""
 
     sets: ChoiceData  # P sets of n alternatives, in the order of the catalogue
     labels: tuple[str, ...]  # (n,)
@@ -33,13 +33,13 @@ class Catalogue:
     def read(cls, schema: Schema, table: Any, individual: Any = None, outside: Any = None) -> Catalogue:
         """Read a catalogue, with a row for each alternative, according to the schema of a fitted model.
 
-        ``individual`` is a mapping from column names to values, or a table with a row for each individual; None if the
-        model has no individual-level columns, or if these columns are in the catalogue. ``outside`` is the label of the
-        outside option.
+        ``individual`` is a mapping from column names to values, or a table with a row for each individual.
+        ``individual`` can be None if the model has no individual-level columns, or if the catalogue contains them.
+        ``outside`` is the label of the outside option.
         """
         rows = read_table(table, text=schema.text_columns, ids=schema.id_columns)
         if not rows.num_rows:
-            raise InputError("the catalogue has no rows: expected one for each alternative that could be offered.")
+            raise InputError("the catalogue has no rows: expected one row for each alternative that could be offered.")
         sets = _cross(rows, _individuals(schema, rows, individual), schema)
         labels = tuple(map(str, range(rows.num_rows)))
         if sets.labels is not None:
@@ -48,7 +48,7 @@ class Catalogue:
         return cls(sets, labels, rows.to_pydict(), place)
 
     def offer(self, labels: Sequence[Any]) -> Bools:  # (n,)
-        """Return the offer that consists of these labels and the outside option."""
+        """Return a mask (n,) of the offer that consists of the given labels and the outside option."""
         shown = np.zeros(len(self.labels), np.bool_)
         shown[[_place(self.labels, label) for label in labels]] = True
         if self.outside is not None:
@@ -62,8 +62,8 @@ class Catalogue:
     ) -> Floats:  # (n,)
         """Return a number for each alternative, taken from a column, a list or a mapping from labels to numbers.
 
-        The number for the outside option is 0 by default. ``missing`` replaces missing values; if it is None, a missing
-        value is an error.
+        The number for the outside option is 0 by default. Missing values are replaced by ``missing``. If ``missing`` is
+        None, they raise InputError.
         """
         if isinstance(column, str):
             if column not in self.columns:
@@ -99,7 +99,7 @@ def _place(labels: tuple[str, ...], label: Any) -> int:
 
 
 def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
-    """Return the table of individuals, with one row for each."""
+    """Return the table of individuals, with one row per individual."""
     if individual is None:
         missing = [name for name in schema.individual if name not in rows.column_names]
         if missing:
@@ -123,7 +123,7 @@ def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
 
 
 def _cross(rows: pa.Table, people: pa.Table, schema: Schema) -> ChoiceData:
-    """Offer every alternative to every individual."""
+    """Return choice sets that offer every alternative to every individual."""
     n, P = rows.num_rows, max(people.num_rows, 1)
     names = [name for name in (schema.alternative, *schema.table_features) if name is not None]
     missing = [name for name in names if name not in rows.column_names]

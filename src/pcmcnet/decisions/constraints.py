@@ -23,7 +23,7 @@ from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
 
 def solve_integer_program(objective: Floats, **program: Any) -> Any:
-    """Call :func:`scipy.optimize.milp`, with the same arguments and result, but suppress the output of HiGHS."""
+    """Call :func:`scipy.optimize.milp` with the same arguments and result, but suppress the printed output of HiGHS."""
     from scipy.optimize import milp
 
     with _quiet():
@@ -32,7 +32,7 @@ def solve_integer_program(objective: Floats, **program: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress standard output, so that messages printed by HiGHS do not mix with the results of a command."""
+    """Suppress standard output so that messages printed by HiGHS do not mix with the results of a command."""
     if sys.stdout is not None:
         sys.stdout.flush()
     try:
@@ -56,24 +56,24 @@ _SLACK = 1e-9  # tolerance of an inequality, relative to its coefficients
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """Constraints on an offer. The outside option is always available and does not count towards any of them.
+    """Constraints on an offer. The outside option is always available and does not count towards any constraint.
 
     Parameters
     ----------
     size
-        Maximum number of alternatives shown, or a pair (minimum, maximum) in which either can be None. None (the
-        default) for no limit.
+        Maximum number of alternatives shown, or a pair (minimum, maximum) in which either can be None. If None (the
+        default), the size is not limited.
     capacity
-        Mapping from columns of the catalogue to the maximum of their sum over the offer, such as {"shelf": 120}.
+        Mapping from columns of the catalogue to the maximum sum of the column over the offer, such as {"shelf": 120}.
     at_least, at_most
-        Mapping from columns of the catalogue to the minimum or maximum number of alternatives with a value, such as
+        Minimum or maximum number of alternatives shown with a given value in a column of the catalogue, such as
         {"airline": {"A5": 2}}.
     always, never
         Labels of alternatives that must, or must not, be shown.
     together
-        Groups of labels of which either all or none must be shown.
+        Groups of labels that must be shown either all together or not at all.
     apart
-        Groups of labels of which at most one may be shown.
+        Groups of labels that exclude each other: at most one label of a group may be shown.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class Constraints:
             raise ConfigError(f"size: expected a minimum not above the maximum, got {least} and {most}.")
         for name in ("always", "never", "together", "apart"):
             if isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name}: expected a list, got the word {getattr(self, name)!r}.")
+                raise ConfigError(f"{name}: expected a list, got the string {getattr(self, name)!r}.")
         for name in ("together", "apart"):
             for group in getattr(self, name):
                 if isinstance(group, str) or len(group) < 2:
@@ -123,7 +123,7 @@ class Constraints:
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
-        """Minimum and maximum size; None for no limit."""
+        """Minimum and maximum size, each None if there is no limit."""
         return self.size if isinstance(self.size, tuple) else (None, self.size)
 
 
@@ -138,17 +138,17 @@ class ConstraintRows(NamedTuple):
 
     @classmethod
     def unconstrained(cls, always: Bools) -> ConstraintRows:
-        """Return constraints that require some alternatives to be shown and nothing else."""
+        """Return constraints whose only requirement is that some alternatives are always shown."""
         return cls(np.zeros((0, len(always))), np.zeros(0), (), always, np.zeros(len(always), np.bool_))
 
     def allow(self, offers: Bools) -> Bools:  # (B, n) -> (B,)
-        """Return which offers fulfil all constraints."""
+        """Return a mask (B,) of the offers that fulfil all constraints."""
         slack = _SLACK * (np.abs(self.matrix).sum(axis=1) + np.abs(self.upper))
         inside: Bools = (offers @ self.matrix.T <= self.upper + slack).all(axis=1)
         return inside & offers[:, self.always].all(axis=1) & ~offers[:, self.never].any(axis=1)
 
     def best(self, worth: Floats) -> Bools | None:  # (n,) -> (n,)
-        """Return the offer with the largest sum of ``worth``, or None if no offer fulfils the constraints."""
+        """Return the feasible offer with the largest sum of ``worth``, or None if no offer fulfils the constraints."""
         from scipy.optimize import Bounds, LinearConstraint
 
         least, most, further = self.sizes()
@@ -170,7 +170,7 @@ class ConstraintRows(NamedTuple):
         return offer
 
     def sizes(self) -> tuple[int, int, ConstraintRows]:
-        """Return the minimum and maximum number shown, including ``always``, and the rows with other constraints."""
+        """Return the minimum and maximum number of alternatives shown, and the rows with other constraints."""
         free, fixed = ~(self.always | self.never), int(self.always.sum())
         least, most = fixed, fixed + int(free.sum())
         further = np.ones(len(self.upper), np.bool_)
@@ -188,13 +188,13 @@ class ConstraintRows(NamedTuple):
         return least, most, self._replace(matrix=self.matrix[further], upper=self.upper[further], names=names)
 
     def require_possible(self) -> None:
-        """Raise InputError if no offer fulfils the constraints; the message names the conflicting constraints."""
+        """Raise InputError, with the names of conflicting constraints, if no offer fulfils all constraints."""
         nothing = np.zeros(self.matrix.shape[1])
         if self.best(nothing) is not None:
             return
         guilty = [name for k, name in enumerate(self.names) if self._without(k).best(nothing) is not None]
-        problem = f"without one of these there would be an offer: {'; '.join(guilty)}" if guilty else "several conflict"
-        raise InputError(f"no offer fulfils the constraints; {problem}. Relax one of them.")
+        problem = f"dropping any one of these would help: {'; '.join(guilty)}" if guilty else "several of them conflict"
+        raise InputError(f"no offer fulfils the constraints; {problem}. Relax a constraint.")
 
     def _without(self, k: int) -> ConstraintRows:
         """Return the constraints without row k."""
@@ -206,7 +206,7 @@ class ConstraintRows(NamedTuple):
 def constraint_rows(
     constraints: Constraints, labels: Sequence[str], columns: Mapping[str, Sequence[Any]], outside: int | None
 ) -> ConstraintRows:
-    """Return constraints on a catalogue as linear rows; ``outside`` is the position of the outside option."""
+    """Return the constraints on a catalogue as linear rows, given the position of the outside option."""
     n = len(labels)
     shown = (np.arange(n) != outside).astype(np.float64)  # 0 for the outside option, which does not count
     rows: list[tuple[str, Floats, float]] = []  # name, row of A, entry of b
@@ -253,7 +253,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _positions(names: Sequence[Any], labels: Sequence[str], what: str) -> list[int]:
-    """Return the positions of labels; raise InputError if one is not in the catalogue."""
+    """Return the positions of labels, or raise InputError if a label is not in the catalogue."""
     place = {label: k for k, label in enumerate(labels)}
     for name in map(str, names):
         if name not in place:
@@ -274,7 +274,7 @@ def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | Non
     try:
         values = np.array([np.nan if v is None else v for v in column], np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what}: column {name!r} of the catalogue: expected numbers.") from error
+        raise InputError(f"{what}: expected numbers in column {name!r} of the catalogue.") from error
     if outside is not None:
         values[outside] = 0.0
     if not np.isfinite(values).all():
@@ -285,7 +285,7 @@ def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | Non
 
 
 def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any, what: str) -> Bools:
-    """Return which alternatives have the given value in a column; raise InputError if none does."""
+    """Return a mask of the alternatives with the given value in a column, or raise InputError if none does."""
     has: Bools = np.array([str(v) == str(value) for v in _column(columns, name, what)], np.bool_)
     if not has.any():
         hint = did_you_mean(str(value), dict.fromkeys(map(str, columns[name])))

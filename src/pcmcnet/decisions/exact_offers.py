@@ -1,4 +1,4 @@
-"""Best offers with a proof of optimality, for a logit, a mixture of logits, a nested logit and a Markov chain."""
+"""Find provably best offers for a logit, a mixture of logits, a nested logit and a Markov chain."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ _REVENUE_TOLERANCE = 1e-12  # relative change at which Dinkelbach's method has c
 def best_mixture_offer(
     value: Logits, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
 ) -> SearchResult:
-    """Find the best offer to the only individual in ``value``; stop if it is proven or ``stop`` returns True."""
+    """Find the best offer to a single individual. Stop when optimality is proven or ``stop`` returns True."""
     return _MixtureSearch(value, rows, start).run(stop)
 
 
 class _MixtureSearch(BranchAndBound):
-    """Branch and bound with bounds from the best offer of each logit; the warm start is the revenue of these offers."""
+    """Branch and bound with bounds from the best offer of each logit. The warm start is the revenue of these offers."""
 
     def __init__(self, value: Logits, rows: ConstraintRows, start: Bools) -> None:
         super().__init__(value, rows, start)
@@ -132,7 +132,7 @@ class _MixtureSearch(BranchAndBound):
         self.a = a / a.max(axis=1, keepdims=True)
 
     def guide(self, nodes: int) -> Floats:
-        """See :class:`BranchAndBound`."""
+        """Return the warm start for root nodes."""
         return np.full((nodes, len(self.weights)), self.best)
 
     def bound(self, nodes: Nodes) -> NodeBounds:
@@ -165,7 +165,7 @@ class _MixtureSearch(BranchAndBound):
         return NodeBounds(upper, v, np.einsum("c,bcn->bn", self.weights, chosen), loss)
 
     def _chosen(self, worth: Floats, nodes: Nodes) -> Bools:  # (B, C, n)
-        """Return the alternatives that each logit shows: those with the largest worth, up to the allowed number."""
+        """Return a mask of the alternatives that each logit shows: those with the largest worth, up to the limit."""
         free, shown = nodes.free[:, None], nodes.shown[:, None]
         if nodes.of_any_size:
             return (free & (worth > 0)) | shown
@@ -189,7 +189,7 @@ class _MixtureSearch(BranchAndBound):
 
 @dataclass(frozen=True, eq=False)
 class NestedLogits:
-    """Nested logits: utilities (P, n), nest of each alternative (n,), log-sum coefficients (M,) and revenue (n,)."""
+    """Nested logits with utilities (P, n), nests (n,) of the alternatives, log-sum parameters (M,) and revenue (n,)."""
 
     utilities: Floats
     nests: Ints
@@ -197,7 +197,7 @@ class NestedLogits:
     revenue: Floats
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
-        """See :class:`~pcmcnet.decisions.offer_value.OfferValue`."""
+        """Return choice probabilities (B, n) for offers (B, n) to individuals (B,)."""
         a = self.attraction[individuals] * offers  # (B, n)
         total = a @ (self.nests[:, None] == np.arange(len(self.logsums)))  # (B, M) A
         weight = np.where(total > 0, total, 0.0) ** self.logsums  # W
@@ -213,12 +213,12 @@ class NestedLogits:
         return attraction
 
     def for_individual(self, individual: int) -> NestedLogits:
-        """See :class:`~pcmcnet.decisions.offer_value.OfferValue`."""
+        """Return the revenue function of one individual."""
         return replace(self, utilities=self.utilities[[individual]])
 
 
 def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
-    """Return the best offer, or ``start`` with a bound (the largest revenue unless the conditions above hold)."""
+    """Return the best offer, or ``start`` with an upper bound if the best offer cannot be determined."""
     best = float(expected_revenue(value, start[None])[0])
     highest = SearchResult(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
     fixed = np.flatnonzero(rows.always)
@@ -233,7 +233,7 @@ def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -
 
 
 def _by_revenue(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
-    """Find the best offer if the only constraints are that some alternatives are always or never shown."""
+    """Find the best offer if the constraints only state which alternatives are always or never shown."""
     z, offer = float(expected_revenue(value, start[None])[0]), start
     for step in range(1, _MAX_DINKELBACH_STEPS + 1):
         candidate = rows.always.copy()
@@ -283,14 +283,14 @@ _ROOT_STEPS, _NODE_STEPS = 40, 2  # subgradient steps of the multipliers at the 
 def best_chain_offer(
     value: Chains, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
 ) -> SearchResult:
-    """Find the best offer to the only individual in ``value``; stop if it is proven or ``stop`` returns True."""
+    """Find the best offer to a single individual. Stop when optimality is proven or ``stop`` returns True."""
     return _ChainSearch(value, rows, start).run(stop)
 
 
 class _ChainSearch(BranchAndBound):
     """Branch and bound with bounds from Markov decision processes.
 
-    The warm start holds relative values, followed by multipliers.
+    The warm start holds relative values, followed by Lagrange multipliers.
     """
 
     by_size = True
@@ -304,11 +304,11 @@ class _ChainSearch(BranchAndBound):
         self.q[:, np.arange(len(start)), np.arange(len(start))] = 0.0
 
     def guide(self, nodes: int) -> Floats:
-        """See :class:`BranchAndBound`."""
+        """Return the warm start for root nodes."""
         return np.zeros((nodes, len(self.weights) * len(self.offer) + len(self.rows.upper)))
 
     def bound(self, nodes: Nodes) -> NodeBounds:
-        """Return an upper bound for each node; with constraints, the lowest bound over several multipliers."""
+        """Return an upper bound for each node: the lowest bound over several multipliers if there are constraints."""
         best = current = self._relax_all(nodes)
         for _ in range((_NODE_STEPS if self.nodes else _ROOT_STEPS) if len(self.rows.upper) else 0):
             excess = current.shares @ self.rows.matrix.T - self.rows.upper  # (B, m) negative subgradient
@@ -326,13 +326,13 @@ class _ChainSearch(BranchAndBound):
         return best
 
     def _relax_all(self, nodes: Nodes) -> NodeBounds:
-        """Solve the decision process of each node, processing chunks of nodes in parallel."""
+        """Solve the Markov decision process of each node, with chunks of nodes in parallel."""
         cuts = range(0, len(nodes), _NODES_PER_THREAD)
         parts = map_in_threads(self._relax, [nodes.take(slice(first, first + _NODES_PER_THREAD)) for first in cuts])
         return NodeBounds(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _relax(self, nodes: Nodes) -> NodeBounds:
-        """Solve the decision process of each node by policy iteration, given the node's multipliers."""
+        """Solve the Markov decision process of each node by policy iteration, given the multipliers of the node."""
         # 1. Policy iteration: improve the policy, then solve for relative values and average reward.
         B, C, n = len(nodes), len(self.weights), nodes.shown.shape[1]
         h, multipliers = nodes.guide[:, : C * n].reshape(B, C, n), nodes.guide[:, C * n :]
@@ -365,7 +365,7 @@ class _ChainSearch(BranchAndBound):
         return NodeBounds(upper, np.concatenate([h.reshape(B, -1), multipliers], axis=1), shares, loss)
 
     def _moves(self, h: Floats, cost: Floats, nodes: Nodes) -> _Moves:
-        """Return the best policy: each state shows the alternatives with the largest gains, within the limit."""
+        """Return the best policy: each state shows the alternatives with the largest gains, up to the limit."""
         gain: Floats = (h[:, :, None, :] - h[:, :, :, None]) * self.q  # (B, C, n, n)
         if len(self.rows.upper):
             gain -= cost[:, None, None]  # also for the current state, which is shown
@@ -389,7 +389,7 @@ class _ChainSearch(BranchAndBound):
 
 
 class _Moves(NamedTuple):
-    """The alternatives (columns) that each state (row) should be able to move to, given relative values."""
+    """Best policy for given relative values: the alternatives (columns) to which each state (row) can move."""
 
     chosen: Bools  # (B, C, n, n)
     total: Floats  # (B, C, n) sum of the gains
@@ -399,7 +399,7 @@ class _Moves(NamedTuple):
     filled: Floats  # (B, C, n, 1) gain of the alternative that would replace a hidden one
 
     def losses(self, highest: float) -> tuple[Floats, Floats]:  # (B, C, n, n) each
-        """Return the loss of each state if it must, or must not, show an alternative."""
+        """Return the losses of each state if an alternative must be shown, and if it must be hidden."""
         to_show = np.where(self.free & ~self.chosen, self.instead - self.gain, 0.0)
         to_hide = np.where(self.free & self.chosen, self.gain - self.filled, 0.0)
         return np.minimum(to_show, highest), np.minimum(to_hide, highest)

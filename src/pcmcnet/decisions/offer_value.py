@@ -1,8 +1,8 @@
-"""Expected revenue of offers: V(S) = sum_i P(i | S) r_i per choice, for many offers in one call.
+"""Expected revenue per choice, V(S) = sum_i P(i | S) r_i, for many offers S in one call.
 
-Offers are the rows of a boolean matrix (B, n), which is True where one of the n alternatives of a catalogue is shown.
-Each offer is made to one of P individuals. P(. | S) is a known function of S for two families of models, which are
-mixtures of C components with weights w_c:
+Offers are the rows of a boolean matrix (B, n), whose entries are True for the alternatives of the catalogue that are
+shown. Each offer is made to one of P individuals. P(. | S) is a known function of S for two families of models, which
+are mixtures of C components with weights w_c:
 
     chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
     logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
@@ -36,26 +36,26 @@ class OfferValue(Protocol):
         """(n,) revenue of each alternative if it is chosen."""
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
-        """Return choice probabilities (B, n) for offers (B, n) to individuals (B,); 0 for hidden alternatives."""
+        """Return choice probabilities (B, n) for offers (B, n) to individuals (B,), with 0 for hidden alternatives."""
 
     def for_individual(self, individual: int) -> Self:
         """Return the revenue function of one individual."""
 
 
 def expected_revenue(value: OfferValue, offers: Bools, individuals: Ints | None = None) -> Floats:  # (B, n) -> (B,)
-    """Return the expected revenue of each offer to the given individual, by default the first individual."""
+    """Return the expected revenue of each offer (B, n) to its individual (B,), by default the first individual."""
     individuals = np.zeros(len(offers), np.int64) if individuals is None else individuals
     total: Floats = value.probabilities(offers, individuals) @ value.revenue
     return total
 
 
 class _Mixtures:
-    """Base class of mixtures: all arrays except the revenue have a row for each individual."""
+    """Base class of mixtures, in which all arrays except the revenue have a row for each individual."""
 
     revenue: Floats
 
     def for_individual(self, individual: int) -> Self:
-        """See :class:`OfferValue`."""
+        """Return the revenue function of one individual."""
         arrays = {name: values for name, values in vars(self).items() if isinstance(values, np.ndarray)}
         rows = {name: values[[individual]] for name, values in arrays.items() if name != "revenue"}
         return replace(self, **rows)  # type: ignore[type-var]  # every subclass is a dataclass
@@ -63,7 +63,7 @@ class _Mixtures:
 
 @dataclass(frozen=True, eq=False)
 class Chains(_Mixtures):
-    """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,), solved on ``device``."""
+    """Mixtures of Markov chains with weights (P, C), rates (P, C, n, n) and revenue (n,), solved on ``device``."""
 
     weights: Floats
     rates: Floats
@@ -76,7 +76,7 @@ class Chains(_Mixtures):
         return torch.from_numpy(self.weights).to(self.device), torch.from_numpy(self.rates).to(self.device)
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
-        """See :class:`OfferValue`; offers of equal size are solved together, without padding."""
+        """Return choice probabilities (B, n). Offers of equal size are solved together, without padding."""
         weights, rates = self._tensors
         shown, to = (torch.from_numpy(array).to(self.device) for array in (offers, individuals))
         probabilities, sizes = rates.new_zeros(offers.shape), shown.sum(1)
@@ -92,14 +92,14 @@ class Chains(_Mixtures):
 
 @dataclass(frozen=True, eq=False)
 class Logits(_Mixtures):
-    """Mixtures of logits: weights (P, C), attraction (P, C, n), revenue (n,)."""
+    """Mixtures of logits with weights (P, C), attractions (P, C, n) and revenue (n,)."""
 
     weights: Floats
     attraction: Floats
     revenue: Floats
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
-        """See :class:`OfferValue`."""
+        """Return choice probabilities (B, n) for offers (B, n) to individuals (B,)."""
         probabilities = np.empty(offers.shape)
         order = np.argsort(individuals, kind="stable")
         distinct, first = np.unique(individuals[order], return_index=True)
@@ -112,14 +112,14 @@ class Logits(_Mixtures):
 
 @dataclass(frozen=True, eq=False)
 class BlackBoxModel:
-    """A model of unknown structure; in ``data``, every individual's choice set is the whole catalogue."""
+    """A model of unknown structure. In ``data``, the choice set of every individual is the whole catalogue."""
 
     model: Predictor
     data: ChoiceData
     revenue: Floats
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
-        """See :class:`OfferValue`."""
+        """Return choice probabilities (B, n) for offers (B, n) to individuals (B,)."""
         places = [
             int(first) + np.flatnonzero(offer)
             for first, offer in zip(self.data.offsets[individuals], offers, strict=True)
@@ -129,5 +129,5 @@ class BlackBoxModel:
         return probabilities
 
     def for_individual(self, individual: int) -> BlackBoxModel:
-        """See :class:`OfferValue`."""
+        """Return the revenue function of one individual."""
         return BlackBoxModel(self.model, self.data.subset([individual]), self.revenue)

@@ -1,6 +1,7 @@
 """Find the offer with the largest expected revenue, with an upper bound on the revenue of any offer.
 
-Every search starts with local search from several offers. The proof of optimality depends on the model:
+Every optimisation starts with local searches from several offers. The method that proves optimality depends on the
+model:
 
     chains and mixtures of chains    branch and bound
     a logit                          Dinkelbach's method
@@ -9,8 +10,9 @@ Every search starts with local search from several offers. The proof of optimali
     any other model                  none: the offer is heuristic, and its bound is the largest revenue
 
 The algorithms are in ``exact_offers.py``. The members of an ensemble express the uncertainty of the estimates. By
-default their mean revenue is optimised, as for a mixture. With ``risk``, local search optimises the mean over the worst
-members for each offer (conditional value at risk); the bound on the mean over all members also bounds this mean.
+default, the mean revenue over the members is optimised, as for a mixture. With ``risk``, local search optimises the
+conditional value at risk: the mean over the worst members for each offer. The bound on the mean over all members is
+also a bound on the conditional value at risk.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ _PROBABILITY_TOLERANCE = 1e-5  # networks compute in float32
 
 
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
-    """Return the revenue function of offers; in ``sets``, every choice set is the whole catalogue."""
+    """Return the revenue as a function of the offer, given choice sets that each contain the whole catalogue."""
     black_box = BlackBoxModel(model, sets, revenue)
     for structure in (_chains, _logits, _nested):
         value = structure(_members(model), sets, revenue)
@@ -72,7 +74,7 @@ def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> Offer
 
 
 def fixed_draws(model: ChoiceModel) -> int | None:
-    """Return the number of draws that represent a mixed logit's taste distribution; None for other models."""
+    """Return the number of draws that represent the taste distribution of a mixed logit, or None for other models."""
     return sum(m.config.draws for m in _members(model) if isinstance(m, MixedMNL)) or None
 
 
@@ -81,7 +83,7 @@ def _members(model: ChoiceModel) -> list[ChoiceModel]:
 
 
 def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
-    """Return the members as chains, or None if a member is neither a chain nor a mixture of chains."""
+    """Return the members as mixtures of chains, or None if a member is neither a chain nor a mixture of chains."""
     chains = [member for member in members if isinstance(member, ChainModel)]
     if len(chains) < len(members):
         return None
@@ -94,7 +96,7 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
-    """Return the members as mixtures of logits; None if one has another form or the draws do not fit into memory."""
+    """Return the members as mixtures of logits, or None if a member is not such a mixture or has too many draws."""
     if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
         return None
     weights, attraction = [], []
@@ -118,7 +120,7 @@ def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ne
 
 
 def _agree(value: OfferValue, black_box: BlackBoxModel, individuals: int) -> bool:
-    """Return True if a structure predicts the same probabilities as the model on random offers."""
+    """Return True if a structure predicts the same probabilities as the model for random offers."""
     rng = np.random.default_rng(0)
     offers = rng.random((_COMPARED_OFFERS, len(black_box.revenue))) < 0.5
     offers[np.arange(_COMPARED_OFFERS), rng.integers(0, offers.shape[1], _COMPARED_OFFERS)] = True
@@ -134,22 +136,22 @@ def _agree(value: OfferValue, black_box: BlackBoxModel, individuals: int) -> boo
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offer(ToDictMixin, TableMixin):
-    """Result of :func:`optimise_offer`: the alternatives to show to one individual. Prints as a table.
+    """Result of :func:`optimise_offer`: the alternatives to show to one individual.
 
     Attributes
     ----------
     labels
-        Alternatives to show, the most probable first, without the outside option.
+        Alternatives to show in descending order of probability, without the outside option.
     probabilities, revenue
         Choice probability of each label, and its revenue if it is chosen.
     outside, outside_revenue
-        Probability of the outside option (None if there is none), and the revenue if it is chosen.
+        Probability of the outside option, or None if there is no outside option, and its revenue if it is chosen.
     value
-        Expected revenue of one choice.
+        Expected revenue per choice.
     bound
         Upper bound on the expected revenue of any offer.
     exact
-        True if the offer is proven to be the best, to within a millionth of its value.
+        True if the offer is proven to be the best, up to a relative gap of one millionth.
     nodes
         Number of nodes in the search.
     seconds
@@ -157,11 +159,11 @@ class Offer(ToDictMixin, TableMixin):
     best_for
         For an ensemble, the share of members for which no better offer was found.
     added, dropped
-        Labels added to and dropped from the current offer, if there is one.
+        Labels added to and dropped from the current offer, if a current offer was passed.
     current_value
-        Expected revenue of the current offer; None if there is none.
+        Expected revenue of the current offer, or None if no current offer was passed.
     draws
-        For a mixed logit, the number of taste draws for which the offer is optimal; None for other models.
+        For a mixed logit, the number of fixed taste draws over which the offer is optimised (None for other models).
     """
 
     labels: tuple[str, ...]
@@ -188,7 +190,7 @@ class Offer(ToDictMixin, TableMixin):
 
     @property
     def verdict(self) -> str:
-        """Phrase that states whether the offer is proven to be the best."""
+        """Statement of whether the offer is proven to be the best."""
         if self.exact:
             return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
         if self.nodes:
@@ -211,7 +213,7 @@ class Offer(ToDictMixin, TableMixin):
             rows.append(["current offer", "", "", number(self.current_value)])
             rows += [[word, ", ".join(names)] for word, names in (("add", self.added), ("drop", self.dropped)) if names]
         if self.outside is None:
-            rows.append(["note", "without an outside option everyone chooses one of the shown alternatives"])
+            rows.append(["note", "without an outside option, everyone chooses one of the alternatives shown"])
         if self.best_for is not None:
             rows.append(["best for", f"{percent(self.best_for)} of the members"])
         return [["alternative", "probability", "revenue", "contribution"], *rows, ["verdict", self.verdict]]
@@ -245,31 +247,32 @@ def optimise_offer(
     model
         A fitted model of any kind.
     catalogue
-        Table of the alternatives that could be offered, one row each, with the model's features.
+        Table with one row for each alternative that could be offered, with the model's features.
     revenue
         Revenue of each alternative if it is chosen: a column of the catalogue ("revenue" by default), a list, or a
-        mapping from labels. Revenues can be negative. The outside option earns 0 unless specified.
+        mapping from labels to revenues. Revenues can be negative. The revenue of the outside option is 0 unless it is
+        specified.
     outside
-        Label of the outside option, which is always available, such as buying nothing; None (the default) if there is
-        none.
+        Label of the outside option, which is always available, such as buying nothing. If None (the default), there is
+        no outside option.
     individual
-        Mapping from the individual-level columns to their values; None (the default) if the model has no such columns.
+        Mapping from individual-level columns to values, or None (the default) if the model has no such columns.
     constraints
-        Constraints on the offer; none by default.
+        Constraints on the offer (none by default).
     current
-        Labels of the current offer, for comparison; None by default.
+        Labels of the current offer, to be compared with the best offer (None by default).
     risk
-        For an ensemble: optimise the mean over this share of its members, the worst ones for each offer, instead of the
-        mean over all members. Above 0 and at most 1; None by default.
+        For an ensemble, a share of the members, above 0 and at most 1. The mean revenue over this share of the members,
+        the worst ones for each offer, is optimised. If None (the default), the mean over all members is optimised.
     time_limit
-        Time limit in seconds, after which the best offer so far is returned with its bound; 60 by default.
+        Time limit in seconds (60 by default), after which the best offer found so far is returned with its bound.
     seed
-        Seed for the starting offers of local search; 0 by default.
+        Seed for the starting offers of local search (0 by default).
 
     Returns
     -------
     Offer
-        The best offer found, with a bound and a verdict. Prints as a table.
+        The best offer found, with an upper bound and a verdict.
 
     Raises
     ------
@@ -319,7 +322,7 @@ def optimise_offer(
 def _local_optimum(
     goal: Goal, rows: ConstraintRows, revenue: Floats, now: Bools | None, rng: np.random.Generator
 ) -> SearchResult:
-    """Return the best offer of several local searches; one of them starts from the current offer."""
+    """Return the best offer of several local searches, one of which starts from the current offer."""
     starts = starting_offers(rows, revenue, _LOCAL_SEARCHES, rng)
     if now is not None and rows.allow(now[None])[0]:
         starts = np.concatenate([starts, now[None]])
@@ -331,7 +334,7 @@ def _tail(members: list[OfferValue], risk: float) -> Goal:
     """Return the mean revenue over the worst members as a function of the offer."""
     require_number("risk", risk, low=0, high=1, open_low=True)
     if not members:
-        raise InputError("risk needs the members of an ensemble: fit Ensemble(model, n), or leave risk out.")
+        raise InputError("risk needs the members of an ensemble: fit Ensemble(model, n), or omit risk.")
     worst = math.ceil(risk * len(members))
 
     def goal(offers: Bools, _: Ints) -> Floats:
@@ -349,7 +352,7 @@ def _best_for(members: list[OfferValue], rows: ConstraintRows, offer: Bools, dea
 
 
 def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bools) -> Offer:
-    """Return the offer with its changes relative to the current offer."""
+    """Return the offer with its differences from the current offer."""
     names = np.array(offered.labels)
     added, dropped = (tuple(names[mask].tolist()) for mask in (then & ~now, now & ~then))
     value = float(goal(now[None], np.zeros(1, np.int64))[0])
@@ -396,12 +399,12 @@ def _offer(value: OfferValue, result: SearchResult, offered: Catalogue, seconds:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier(TableMixin):
-    """Result of :func:`offer_frontier`: the best offer for each size. Prints as a table.
+    """Result of :func:`offer_frontier`: the best offer for each size.
 
     Attributes
     ----------
     sizes
-        Maximum numbers of alternatives.
+        Maximum numbers of alternatives shown, one for each offer.
     offers
         ``offers[k]`` is the best offer of at most ``sizes[k]`` alternatives.
     """
@@ -416,12 +419,12 @@ class Frontier(TableMixin):
         return data_frame(pa.Table.from_pylist(rows))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw the expected revenue against the size.
+        """Draw the expected revenue against the maximum size of the offer.
 
         Parameters
         ----------
         ax
-            Matplotlib Axes to draw on; None (the default) for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
 
         Returns
         -------
@@ -455,23 +458,23 @@ def offer_frontier(
     Parameters
     ----------
     model, catalogue, revenue
-        The model, the catalogue and the revenue, as for :func:`optimise_offer`.
+        Model, catalogue and revenue, as in :func:`optimise_offer`.
     sizes
-        Maximum numbers of alternatives shown; 1 to 6 by default.
+        Maximum numbers of alternatives shown (1 to 6 by default).
     constraints
-        Constraints other than the size; none by default.
+        Constraints other than the size (none by default).
     **options
-        Further options of :func:`optimise_offer`.
+        Further options, passed to :func:`optimise_offer`.
 
     Returns
     -------
     Frontier
-        The best offer for each size. Prints as a table.
+        The best offer for each size.
 
     Raises
     ------
     InputError
-        If the constraints limit the size, ``sizes`` is empty, or :func:`optimise_offer` raises it.
+        If the constraints limit the size, ``sizes`` is empty, or :func:`optimise_offer` raises InputError.
     """
     limits = constraints or Constraints()
     if limits.size is not None:

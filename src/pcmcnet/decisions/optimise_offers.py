@@ -1,11 +1,11 @@
-"""Personalised offers for a table of individuals, by local search.
+"""Find personalised offers for a table of individuals by local search.
 
     rows of the table  ->  chunks of fixed size  ->  offers for each chunk, local or on workers  ->  row groups
 
-Each chunk is searched separately, from starting offers drawn with the seed, so the result depends neither on the worker
-nor on the rest of the table. Chunks do not depend on the row groups of a file, and only a few chunks are in memory at
-once. The result is therefore the same, byte for byte, whether it is computed in one process, on workers, or from a
-table in memory.
+Each chunk of individuals is searched separately, from starting offers drawn with the seed, so its offers depend neither
+on the worker nor on the rest of the table. Chunks do not depend on the row groups of a file, and only a few chunks are
+in memory at once. The result is therefore identical, byte for byte, whether it is computed in one process, on workers,
+or from a table in memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OFFERS_SCHEMA = pa.schema(
 
 
 class OfferSearch:
-    """Local search with a fixed model, catalogue and constraints, for arbitrary individuals."""
+    """Local search for offers to any individuals, with a fixed model, catalogue and constraints."""
 
     def __init__(
         self, model: ChoiceModel, catalogue: Any, revenue: Revenue, outside: Any, constraints: Constraints, seed: int
@@ -59,7 +59,7 @@ class OfferSearch:
         self.catalogue = read_table(catalogue, text=schema.text_columns, ids=schema.id_columns)
 
     def find_offers(self, individuals: pa.Table) -> Offers:
-        """Return the best offers that a few local searches find."""
+        """Return, for each individual, the best offer found by a few local searches."""
         # 1. Read the catalogue and the constraints, and find the structure of the revenue function.
         offered = Catalogue.read(self.model.schema, self.catalogue, individuals, self.outside)
         rows = constraint_rows(self.constraints, offered.labels, offered.columns, offered.outside)
@@ -96,11 +96,11 @@ class WrittenOffers(NamedTuple):
     Attributes
     ----------
     path
-        The file with the offers.
+        Path of the file with the offers.
     individuals
         Number of individuals.
     mean_expected_revenue
-        Mean expected revenue of one choice.
+        Mean over individuals of the expected revenue per choice.
     """
 
     path: Path
@@ -119,27 +119,27 @@ def write_offers(
     constraints: Constraints | None = None,
     seed: int = 0,
 ) -> WrittenOffers:
-    """Find an offer for each individual in a table that can be larger than memory; write the offers to a Parquet file.
+    """Find an offer for each individual in a table of any size, and write the offers to a Parquet file.
 
     Parameters
     ----------
     model
         A fitted model of any kind.
     catalogue
-        Table of the alternatives that could be offered, one row each, with the model's features.
+        Table with one row for each alternative that could be offered, with the model's features.
     individuals
-        A file, or a folder of Parquet files, with the individual-level columns.
+        File or folder of Parquet files with the individual-level columns. The table can be larger than memory.
     path
-        The file to write; :meth:`Offers.to_arrow` describes its columns.
+        Parquet file to write, with the columns described in :meth:`Offers.to_arrow`.
     revenue
         Revenue of each alternative if it is chosen: a column of the catalogue ("revenue" by default), a list, or a
-        mapping from labels.
+        mapping from labels to revenues.
     outside
-        Label of the outside option; None (the default) if there is none.
+        Label of the outside option. If None (the default), there is no outside option.
     constraints
-        Constraints on each offer; none by default.
+        Constraints on each offer (none by default).
     seed
-        Seed for the starting offers of local search; 0 by default.
+        Seed for the starting offers of local search (0 by default).
 
     Returns
     -------
@@ -158,7 +158,7 @@ def write_offers(
 
 
 def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searched: ChunkSearch) -> WrittenOffers:
-    """Write an offer for each individual in a file; ``searched`` searches chunks, in this process or on workers."""
+    """Write an offer for each individual in a file. ``searched`` searches the chunks, in this process or on workers."""
     schema = search.model.schema
     stream = open_stream(individuals, schema.individual, text=schema.text_columns, ids=schema.id_columns)
     if not stream.rows:
@@ -168,7 +168,7 @@ def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searc
 
 
 def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
-    """Write each chunk as a row group; return the number of individuals and the sum of their expected revenue."""
+    """Write each chunk as a row group, and return the number of individuals and the sum of their expected revenue."""
     rows, total = 0, 0.0
     with atomic_write(path) as temporary, pq.ParquetWriter(temporary, OFFERS_SCHEMA) as writer:
         for chunk in offers:
@@ -178,7 +178,7 @@ def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
 
 
 def individual_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield chunks of fixed size, regardless of the batches in which the rows arrive."""
+    """Yield chunks of individuals of a fixed size, regardless of the size of the batches."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         pending.append(batch)
@@ -205,18 +205,18 @@ def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> It
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offers:
-    """Result of :func:`optimise_offers`: offers to P individuals, found by local search, not proven optimal.
+    """Result of :func:`optimise_offers`: offers to P individuals, found by local search and not proven to be optimal.
 
     Attributes
     ----------
     labels
         (n,) labels of the catalogue.
     shown
-        (P, n) alternatives to show to each individual, without the outside option.
+        (P, n) mask of the alternatives to show to each individual, without the outside option.
     probabilities
         (P, n) choice probabilities.
     values
-        (P,) expected revenue of one choice.
+        (P,) expected revenue per choice.
     """
 
     labels: tuple[str, ...]
@@ -237,20 +237,20 @@ class Offers:
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table with a row for each individual.
 
-        Its columns are ``individual`` (the position), ``offer`` (the labels shown), ``probability`` (of each label) and
-        ``expected_revenue``.
+        The columns are ``individual`` (its position), ``offer`` (the labels shown), ``probability`` (one for each label
+        shown) and ``expected_revenue``.
         """
         return pa.concat_tables([*self._chunks()])
 
     def _chunks(self) -> Iterator[pa.Table]:
-        """Yield the rows in chunks of fixed size."""
+        """Yield the rows of the Arrow table in chunks of fixed size."""
         for first in range(0, len(self), INDIVIDUALS_PER_CHUNK):
             at = slice(first, first + INDIVIDUALS_PER_CHUNK)
             chunk = replace(self, shown=self.shown[at], probabilities=self.probabilities[at], values=self.values[at])
             yield chunk._rows(first)
 
     def _rows(self, first: int) -> pa.Table:
-        """Return a row for each individual; positions are counted from ``first``."""
+        """Return an Arrow table with a row for each individual, whose positions are counted from ``first``."""
         names = np.array(self.labels, object)
         columns = [
             np.arange(first, first + len(self)),
@@ -272,7 +272,7 @@ class Offers:
         Parameters
         ----------
         path
-            The file to write.
+            Path of the Parquet file to write.
 
         Returns
         -------
@@ -293,25 +293,25 @@ def optimise_offers(
     constraints: Constraints | None = None,
     seed: int = 0,
 ) -> Offers:
-    """Find a good offer for each of many individuals, by local search.
+    """Find a good offer for each of many individuals by local search.
 
     Parameters
     ----------
     model
         A fitted model of any kind.
     catalogue
-        Table of the alternatives that could be offered, one row each, with the model's features.
+        Table with one row for each alternative that could be offered, with the model's features.
     individuals
-        Table with the individual-level columns, one row for each individual.
+        Table with the individual-level columns and one row per individual.
     revenue
         Revenue of each alternative if it is chosen: a column of the catalogue ("revenue" by default), a list, or a
-        mapping from labels.
+        mapping from labels to revenues.
     outside
-        Label of the outside option; None (the default) if there is none.
+        Label of the outside option. If None (the default), there is no outside option.
     constraints
-        Constraints on each offer; none by default.
+        Constraints on each offer (none by default).
     seed
-        Seed for the starting offers of local search; 0 by default.
+        Seed for the starting offers of local search (0 by default).
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Find the prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for the alternatives on offer.
+"""Find the prices x with the largest expected margin, sum_i P(i | x) (x_i - c_i), for the alternatives on offer.
 
-Continuous prices are improved along the gradient of the margin until it reaches a local maximum. Prices from a ladder,
-a list of allowed prices, are proven to be the best for the models whose best offers can be proven. An inventory limits
-the expected demand. The algorithms are in ``price_search.py``.
+Continuous prices follow the gradient of the margin to a local maximum. Prices can also be restricted to a ladder, that
+is, a list of allowed prices. Ladder prices can be proven optimal for all models whose best offers can be proven
+optimal. An inventory limits the expected demand. The algorithms are in ``price_search.py``.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ log = logging.getLogger("pcmcnet")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prices(ToDictMixin, TableMixin):
-    """Result of :func:`optimise_prices`. Prints as a table.
+    """Result of :func:`optimise_prices`. ``print(result)`` shows a table.
 
     Attributes
     ----------
     labels
-        The alternatives.
+        Labels of the alternatives.
     before, after
-        The prices in the catalogue, and the new prices; None for an alternative that should not be offered.
+        Current prices in the catalogue, and new prices, which are None for alternatives that should not be offered.
     probabilities_before, probabilities
-        Choice probabilities at the old and at the new prices.
+        Choice probabilities at the current and at the new prices.
     value_before, value
-        Expected margin of one choice at the old and at the new prices.
+        Expected margin per choice at the current and at the new prices.
     bound, exact
-        For a ladder: an upper bound on the margin of any price list, and whether the prices are proven to be the best.
-        None and False for continuous prices, which are a local maximum.
+        For a ladder, an upper bound on the margin of any price list, and whether the prices are proven to be the best.
+        For continuous prices, which are a local maximum, ``bound`` is None and ``exact`` is False.
     at_bound
         Alternatives whose price is at its lower or upper bound.
     seconds
         Run time of the search, in seconds.
     customers
-        Number of customers that the inventory must serve; None without an inventory.
+        Number of customers that the inventory must serve, or None if there is no inventory.
     inventory
-        Stock of each alternative, or None if its stock is unlimited; None without an inventory.
+        Stock of each alternative (None for unlimited stock), or None if there is no inventory.
     shadow_prices
-        Margin that one more unit of stock of each alternative would earn; None without an inventory.
+        Margin that one more unit of stock of each alternative would earn, or None if there is no inventory.
     draws
-        For a mixed logit on a ladder, the number of taste draws for which the prices are optimal; None otherwise.
+        For a mixed logit on a ladder, the number of fixed taste draws over which prices are optimised (otherwise None).
     """
 
     labels: tuple[str, ...]
@@ -90,12 +90,12 @@ class Prices(ToDictMixin, TableMixin):
 
     @property
     def demand(self) -> tuple[float, ...] | None:
-        """Expected number of customers who choose each alternative; None without an inventory."""
+        """Expected number of customers who choose each alternative, or None if there is no inventory."""
         return None if self.customers is None else tuple(self.customers * p for p in self.probabilities)
 
     @property
     def verdict(self) -> str:
-        """Phrase that states whether the prices are proven to be the best."""
+        """Statement of whether the prices are proven to be the best."""
         if self.exact:
             draws = "" if self.draws is None else f" for {self.draws:,} fixed draws"
             return f"proven to be the best prices of the ladder{draws}"
@@ -146,51 +146,51 @@ def optimise_prices(
     model
         A fitted model of any kind with ``price`` among its features.
     catalogue
-        Table of the alternatives on offer, one row each, with their current prices.
+        Table with one row for each alternative on offer, with the current prices.
     price
-        The feature to optimise; "price" by default.
+        Name of the price feature, whose values are optimised ("price" by default).
     cost
-        Cost of an alternative if it is chosen: a column of the catalogue, a list, or a mapping from labels. 0 by
-        default.
+        Cost of an alternative if it is chosen: a column of the catalogue, a list, or a mapping from labels to costs. By
+        default, costs are 0.
     outside
-        Label of the outside option, which is always available and has no price to set, such as buying nothing; None
-        (the default) if there is none.
+        Label of the outside option, which is always available and has no price to set, such as buying nothing. If None
+        (the default), there is no outside option.
     individual
-        Mapping from the individual-level columns to their values; None (the default) if the model has no such columns.
+        Mapping from individual-level columns to values, or None (the default) if the model has no such columns.
     bounds
-        Lowest and highest price, as one pair for all alternatives or a mapping from labels to pairs. By default, from
-        half to twice the current price.
+        Lowest and highest price, as one pair for all alternatives or a mapping from labels to pairs. By default, prices
+        range from half to twice the current price.
     ladder
-        The allowed prices, instead of ``bounds``. The prices are then proven to be the best if the model is one whose
-        best offers can be proven.
+        List of allowed prices, instead of ``bounds``. Ladder prices can be proven optimal for all models whose best
+        offers can be proven optimal.
     constraints
-        Constraints on the offer, with a ladder only, because alternatives can then be left out. By default, all
-        alternatives are offered.
+        Constraints on the offer, which require a ladder, because only a search on a ladder can leave alternatives out.
+        By default, all alternatives are offered.
     inventory
-        Stock of each alternative, in the same forms as ``cost``. The expected demand of ``customers`` stays within the
-        stock. A missing value means unlimited stock.
+        Stock of each alternative, in the same forms as ``cost``. Prices are chosen so that the expected demand of all
+        customers stays within the stock. A missing value means unlimited stock.
     customers
-        Number of customers, for ``inventory``.
+        Number of customers, required with ``inventory``.
     starts
-        Number of gradient searches that start from the best of 64 random price lists, in addition to one that starts
-        from the current prices; 4 by default.
+        Number of gradient searches (4 by default), which start from the best price lists out of the current prices and
+        64 random lists. One more search starts from the current prices.
     time_limit
-        Time limit for the search on a ladder, in seconds; 60 by default.
+        Time limit for the search on a ladder, in seconds (60 by default).
     seed
-        Seed for the starting prices; 0 by default.
+        Seed for the starting prices (0 by default).
 
     Returns
     -------
     Prices
-        The new prices, with probabilities and margins at the old and at the new prices. Prints as a table.
+        The new prices, with the probabilities and margins at the current and at the new prices.
 
     Raises
     ------
     InputError
-        If the catalogue or a column is invalid, no offer fulfils the constraints, or no prices within their bounds keep
-        the demand within the inventory.
+        If the catalogue or a column is invalid, no offer fulfils the constraints, or no prices within the bounds keep
+        demand within the inventory.
     ConfigError
-        If options cannot be combined, or a number is out of range.
+        If the options cannot be combined, or a number is out of range.
     """
     require_number("starts", starts, whole=True, low=1)
     require_number("time_limit", time_limit, low=0)
@@ -198,9 +198,9 @@ def optimise_prices(
     if ladder is None and constraints is not None:
         raise ConfigError("constraints need a price ladder: pass ladder=[...].")
     if ladder is not None and bounds is not None:
-        raise ConfigError("bounds and ladder cannot be combined: leave one of them out.")
+        raise ConfigError("bounds and ladder cannot be combined: pass only one of them.")
     if inventory is not None and (ladder is not None or customers is None):
-        raise ConfigError("inventory needs customers=<number> and prices between bounds: leave the ladder out.")
+        raise ConfigError("inventory needs customers=<number> and cannot be combined with a ladder.")
     # 1. Read the catalogue, and set up the margin as a function of the prices.
     started, rng = time.monotonic(), np.random.default_rng(seed)
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
@@ -237,21 +237,21 @@ def optimise_prices(
 
 
 def _stock(offered: Catalogue, inventory: Revenue) -> Floats:  # (n,)
-    """Return the stock of each alternative; inf if it is unlimited."""
+    """Return the stock (n,) of each alternative, which is inf if the stock is unlimited."""
     stock = offered.numbers(inventory, "inventory", missing=np.inf)
     if offered.outside is not None:
         stock[offered.outside] = np.inf
     if (stock <= 0).any():
         bad = offered.labels[int(np.argmax(stock <= 0))]
         raise InputError(
-            f"inventory of {bad!r}: expected more than 0; leave the alternative out of the catalogue if there is "
-            f"no stock."
+            f"inventory of {bad!r}: expected a number above 0; drop the alternative from the catalogue if it is out "
+            f"of stock."
         )
     return stock
 
 
 def _margin(model: ChoiceModel, offered: Catalogue, price: str, cost: Revenue | None) -> Margin:
-    """Return the expected margin as a function of the prices; the price of the outside option is fixed."""
+    """Return the expected margin as a function of the prices, with a fixed price of the outside option."""
     if price not in model.schema.features:
         hint = did_you_mean(price, model.schema.features)
         raise InputError(f"price: {price!r} is not a feature of the model, so choices do not depend on it." + hint)
@@ -287,7 +287,7 @@ def _bounds(
         bad = int(np.argmin(fine))
         got = f"got {low[bad]:g} and {high[bad]:g}"
         raise InputError(
-            f"bounds of {offered.labels[bad]!r}: expected a finite lowest price not above the highest, {got}."
+            f"bounds of {offered.labels[bad]!r}: expected finite prices, the lowest not above the highest, {got}."
         )
     return low, high
 
@@ -302,7 +302,7 @@ def _result(
     at_bound: tuple[str, ...],
     seconds: float,
 ) -> Prices:
-    """Return the prices as a result with the labels of the catalogue."""
+    """Return the result, with labels, for the given prices."""
     p_before, _ = margin.at(before[None])
     if shown.all():
         p_after = margin.at(after[None])[0][0]

@@ -1,4 +1,4 @@
-"""Search for prices: by the gradient of the margin, on a price ladder, and within an inventory."""
+"""Search for prices by the gradient of the margin, on a price ladder, and within an inventory."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Margin(NamedTuple):
     moves: Bools  # (n,) alternatives whose price may change
 
     def at(self, prices: Floats) -> tuple[Floats, Floats]:  # (B, n) -> (B, n), (B, n)
-        """Return choice probabilities and margins of price lists."""
+        """Return the choice probabilities and margins (B, n) at each price list."""
         p = np.exp(predicted_log_p(self.model, self._priced(prices))).reshape(prices.shape)
         return p, np.where(self.moves, prices - self.cost, 0.0)
 
     def expected(self, prices: Floats) -> Floats:  # (B, n) -> (B,)
-        """Return the expected margin of price lists."""
+        """Return the expected margin (B,) at each price list."""
         total: Floats = np.multiply(*self.at(prices)).sum(axis=1)
         return total
 
@@ -74,7 +74,7 @@ class Margin(NamedTuple):
         return np.where(self.moves, p[0][:, None] * response, 0.0)
 
     def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
-        """Differentiate margins by fourth-order central differences, with four price lists for each price."""
+        """Return fourth-order central differences of the margins, with four price lists for each price."""
         B, n = prices.shape
         step = _DIFFERENCE_STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
         ways = np.array([1.0, -1.0, 2.0, -2.0])[:, None, None, None] * (step[:, :, None] * np.eye(n))  # (4, B, n, n)
@@ -88,7 +88,10 @@ class Margin(NamedTuple):
         return np.diag(response.reshape(len(prices), len(prices)))
 
     def _priced(self, prices: Floats) -> ChoiceData:
-        """Return a choice set per price list; prices are in float64, because float32 is too coarse for differences."""
+        """Return a choice set per price list.
+
+        Prices are float64, because float32 is too coarse for finite differences.
+        """
         copies = [np.arange(prices.shape[1])] * len(prices)
         sets = compose_sets(self.sets, copies, np.zeros(len(prices), np.int64))
         return replace(sets, features={**sets.features, self.column: Numeric(prices.ravel())})  # type: ignore[arg-type]
@@ -117,13 +120,13 @@ def best_prices(
 
 
 def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
-    """Return price lists to start from: the current prices, clipped to their bounds, and random prices."""
+    """Return starting price lists: the current prices, clipped to the bounds, and random prices."""
     lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM_PRICE_LISTS, len(before)))])
     return np.where(margin.moves, lists, before)
 
 
 def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats:
-    """Refine prices within their bounds by Newton steps while the gradient shrinks."""
+    """Refine the prices that are not at a bound by Newton steps, as long as the gradient shrinks."""
     free = np.flatnonzero(margin.moves & (prices > low) & (prices < high))
     slope = margin.gradient(prices[None])[0]
     for _ in range(_NEWTON_STEPS if len(free) else 0):
@@ -163,9 +166,9 @@ def prices_on_ladder(
     rng: np.random.Generator,
     deadline: float,
 ) -> tuple[Floats, Bools, SearchResult]:
-    """Choose a price for each alternative or leave it out; return prices, offered alternatives and search result."""
+    """Find the best ladder prices, and return the prices, a mask of the offered alternatives and the search result."""
     if not len(ladder) or not np.isfinite(ladder).all():
-        raise InputError("ladder: expected at least one price, all of them finite numbers.")
+        raise InputError("ladder: expected at least one price, and only finite numbers.")
     # 1. Build the extended catalogue of pairs.
     current = offered.numbers(margin.column, margin.column)
     n = len(current)
@@ -188,7 +191,7 @@ def prices_on_ladder(
 
 
 def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> ConstraintRows:
-    """Return constraints on pairs of an alternative and a price, with at most one price per alternative."""
+    """Return constraints on pairs of an alternative and a price, which allow at most one price per alternative."""
     base = constraint_rows(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
     priced = np.arange(len(offered.labels)) != offered.outside
     each = (owner == np.flatnonzero(priced)[:, None]).astype(np.float64)  # (moving alternatives, pairs)
@@ -230,7 +233,7 @@ def prices_in_stock(
     rng: np.random.Generator,
     labels: Sequence[str],
 ) -> tuple[Floats, Floats]:
-    """Return the best prices and the shadow prices; ``limit`` (n,) is the highest probability allowed for each."""
+    """Return the best prices and the shadow prices, given the maximum probability (n,) of each alternative."""
     # 1. Start from the price lists with the smallest excess demand, then the largest margin.
     lists = price_lists(margin, before, low, high, rng)
     over = np.maximum(margin.at(lists)[0] - limit, 0.0).sum(axis=1)
@@ -249,7 +252,7 @@ def prices_in_stock(
 
 
 def _search_by_slsqp(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:
-    """Maximise the margin within the limits by SLSQP."""
+    """Return prices that maximise the margin within the limits on the probabilities, found by SLSQP."""
     from scipy.optimize import minimize
 
     free, limited = np.flatnonzero(margin.moves & (low < high)), np.isfinite(limit)
@@ -275,7 +278,7 @@ def _search_by_slsqp(margin: Margin, limit: Floats, prices: Floats, low: Floats,
 
 
 def _settled(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:  # -> (2, n)
-    """Solve the optimality conditions near some prices; return prices and multipliers."""
+    """Solve the optimality conditions near the given prices, and return the prices and multipliers (2, n)."""
     from scipy.optimize import nnls, root
 
     # 1. Estimate the multipliers of the alternatives whose stock runs out.
@@ -311,11 +314,11 @@ def _with(values: Floats, at: Ints, new: Floats) -> Floats:
 
 
 def _too_little(margin: Margin, limit: Floats, labels: Sequence[str], prices: Floats) -> InputError:
-    """Return the error for an inventory that is too small at all prices; the message names the scarcest alternative."""
+    """Return the error for an inventory that is too small at all prices, which names the scarcest alternative."""
     p = margin.at(prices[None])[0][0]
     worst = int(np.argmax(p / limit))
     return InputError(
-        f"inventory: no prices within their bounds keep the demand within the stock. At best, {labels[worst]!r} is "
-        f"chosen by {p[worst]:.4g} of the customers, and the stock is enough for {limit[worst]:.4g}. Raise its highest "
-        f"price or its inventory."
+        f"inventory: no prices within the bounds keep demand within the stock. At best, {labels[worst]!r} is chosen by "
+        f"a share of {p[worst]:.4g} of the customers, but its stock is only enough for {limit[worst]:.4g}. Raise the "
+        f"highest price or the inventory of this alternative."
     )

@@ -1,4 +1,4 @@
-"""The bootstrap: intervals of weighted means over choice sets, and standard errors of coefficients."""
+"""The bootstrap: intervals for weighted means over choice sets, and standard errors of coefficients."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def bootstrap_interval(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> Floats:
-    """Return the ends of the bootstrap interval of a weighted mean, (2,) or (M, 2).
+    """Return the ends of the bootstrap interval for a weighted mean, (2,), or for M weighted means, (M, 2).
 
     ``values`` (S,) or (S, M) has one row per choice set, and its entries may be infinite. A weight is the importance of
-    a set in the mean, not a number of observations; sets with weight 0 are ignored. The interval is (-inf, inf) if
+    a set in the mean, not a number of observations. Sets with weight 0 are ignored. The interval is (-inf, inf) if
     fewer than two sets have a positive weight. ``level`` is the nominal coverage.
 
     Examples
@@ -66,7 +66,7 @@ def bootstrap_interval(
 
 
 def percentile_interval(means: Floats, weights: Floats, *, level: float = 0.95) -> Floats:
-    """Return the ends of the interval, (2,) or (M, 2), from resampled means and the weights of the resampled units."""
+    """Return the interval ends, (2,) or (M, 2), given resampled means and the weights of the resampled units."""
     w = weights[weights > 0]
     if len(w) < 2:
         return np.broadcast_to([-np.inf, np.inf], (*means.shape[1:], 2)).copy()
@@ -80,7 +80,7 @@ def percentile_interval(means: Floats, weights: Floats, *, level: float = 0.95) 
 def resampled_means(
     values: ArrayLike, weights: ArrayLike | None = None, *, rng: np.random.Generator, resamples: int = 1000
 ) -> Floats:
-    """Return the weighted mean of each resample, (resamples,) or (resamples, M); see :func:`bootstrap_interval`."""
+    """Return the weighted mean of each resample, (resamples,) or (resamples, M), for :func:`bootstrap_interval`."""
     if resamples < 1:
         raise ConfigError(f"resamples must be at least 1, got {resamples}.")
     v, w = _checked(values, weights)
@@ -106,7 +106,7 @@ def resampled_means(
 
 
 def p_values(differences: Floats) -> Floats:
-    """Return the two-sided p-value of each difference from its resampled means (R, M).
+    """Return the two-sided p-value of each difference, given its resampled means (R, M).
 
     The p-value is twice the smaller of (1 + #{d <= 0}) / (1 + R) and (1 + #{d >= 0}) / (1 + R), but at most 1. The
     observed sample counts as an additional resample on each side, so that the p-value is never 0.
@@ -139,14 +139,14 @@ def aggregate_by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tu
 
 
 def _counts(sets: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return how often each resample draws each set, (resamples, sets)."""
+    """Return the number of times each resample draws each set, (resamples, sets)."""
     drawn = rng.integers(0, sets, (resamples, sets))
     drawn += sets * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * sets).reshape(resamples, sets).astype(np.float64)
 
 
 def _tail(level: float, n: float) -> float:
-    """Return the share of resamples beyond each end of the expanded interval."""
+    """Return the tail probability of the expanded percentile interval."""
     from scipy.special import ndtr, stdtrit  # importing it takes half a second
 
     n = max(n, 2.0)  # at n = 2 the interval already covers all resamples
@@ -155,7 +155,7 @@ def _tail(level: float, n: float) -> float:
 
 
 def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floats]:
-    """Return values and weights as arrays. Raise InputError if their shapes or values are not valid."""
+    """Return values and weights as arrays, or raise InputError if their shapes or values are not valid."""
     v = np.asarray(values, dtype=np.float64)
     w = np.ones(len(v)) if weights is None else np.asarray(weights, dtype=np.float64)
     if v.ndim not in (1, 2) or w.shape != v.shape[:1]:
@@ -181,22 +181,22 @@ _MIN_ESTIMATED_SHARE = 0.5  # share of the resamples that must have estimates
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BootstrapErrors(FormatsMixin):
-    """Bootstrap estimates of the coefficients of a logit, as returned by :func:`bootstrap_errors`; printed as a table.
+    """Bootstrap estimates of logit coefficients, returned by :func:`bootstrap_errors` and printed as a table.
 
     Attributes
     ----------
     names
         Names of the K coefficients.
     values
-        (K,) estimates from the table itself.
+        Estimates from the original table, (K,).
     samples
-        (D, K) estimates from the resamples.
+        Estimates from D resamples, (D, K).
     unit
-        The units that were drawn: "persons", "choice sets", or groups by a column.
+        The resampled units: "persons", "choice sets", or the groups defined by a column.
     n_units
-        Number of units in the table.
+        Number of resampling units in the table.
     failed
-        Number of resamples without finite estimates, which are left out.
+        Number of resamples that were left out because their estimates are not finite.
     level
         Confidence level of the intervals.
     """
@@ -227,7 +227,7 @@ class BootstrapErrors(FormatsMixin):
         return dict(zip(self.names, zip(low, high, strict=True), strict=True))
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame indexed by name, with columns estimate, std_error, lower and upper."""
+        """Return a pandas data frame indexed by coefficient, with columns estimate, std_error, lower and upper."""
         ends = self.intervals
         lower, upper = zip(*ends.values(), strict=True)
         columns = {"name": self.names, "estimate": self.values, "std_error": self.standard_errors.values()}
@@ -283,28 +283,28 @@ def bootstrap_errors(
     data
         The choice sets that the model was fitted to: ``ChoiceData``, or a table that its schema can read.
     draws
-        Number of resamples; the logit is fitted to each of them. Default 200, which is enough for standard errors; use
-        1,000 for intervals.
+        Number of resamples, each of which requires a fit. Default 200, which is enough for standard errors; use 1,000
+        for intervals.
     seed
         Seed of the resamples. Default 0.
     by
-        Column whose values define the groups that are drawn. Default None: persons if the table declares them,
-        otherwise choice sets.
+        Column whose values define the groups to resample. Default None: persons if the table declares them, otherwise
+        choice sets.
     level
         Confidence level of the percentile intervals. Default 0.95.
     progress
-        Whether to show a progress bar on a terminal, or log a line per resample elsewhere. Default True.
+        Whether to report progress: a progress bar on a terminal, otherwise one log line per resample. Default True.
 
     Returns
     -------
     BootstrapErrors
-        Standard errors, intervals and the estimates of every resample.
+        Standard errors, intervals, and the estimates from every resample.
 
     Raises
     ------
     InputError
-        If the model is not a logit, its constants were calibrated, the table is not the one it was fitted to, or most
-        resamples have no finite estimates.
+        If the model is not a logit, its constants were calibrated, it was fitted to another table, or most resamples
+        have no finite estimates.
     """
     require_number("draws", draws, whole=True, low=2)
     require_number("seed", seed, whole=True, low=0)
@@ -325,8 +325,8 @@ def bootstrap_errors(
             steps.end(f"draw {k}", "no estimates" if values is None else "done")
     if len(samples) < max(2, _MIN_ESTIMATED_SHARE * draws):
         raise InputError(
-            f"{failed} of {draws} resamples have no finite estimates of all coefficients: the table has too few "
-            f"choices for the model. Leave columns out, or raise min_chosen."
+            f"{failed} of {draws} resamples lack a finite estimate of some coefficient: the table has too few "
+            f"choices for the model. Leave columns out, or increase min_chosen."
         )
     column = by or sets.schema.person
     return BootstrapErrors(
@@ -341,7 +341,7 @@ def bootstrap_errors(
 
 
 def _draws(sets: ChoiceData, groups: Ints, draws: int, seed: int) -> Iterator[ChoiceData]:
-    """Yield the sets of each resample, weighted by how often their groups were drawn."""
+    """Yield the choice sets of each resample, weighted by the number of times their group was drawn."""
     n = len(np.unique(groups))
     for source in np.random.SeedSequence(seed).spawn(draws):
         times = np.bincount(np.random.default_rng(source).integers(n, size=n), minlength=n)[groups]
@@ -350,7 +350,7 @@ def _draws(sets: ChoiceData, groups: Ints, draws: int, seed: int) -> Iterator[Ch
 
 
 def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
-    """Return the estimates from a resample; None if they are not finite or lack some coefficients."""
+    """Return the estimates from a resample, or None if any coefficient is missing or not finite."""
     # The search starts at the estimates from the table itself, which are close to those from a resample.
     options, estimates = asdict(model.config), model.estimates_
     options["start"] = {name: value for name, value in model.coefficients.items() if name not in estimates.fixed}
@@ -366,9 +366,9 @@ def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
 
 
 def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
-    """Permute the latent classes of a resample to match those of the model, because their order may differ.
+    """Permute the latent classes estimated from a resample to match the order of the model's classes.
 
-    The permutation minimises the squared differences of the coefficients, in units of their standard errors.
+    The permutation minimises the sum of squared differences between coefficients, in units of standard errors.
     """
     if model.n_classes_ == 1 or model.config.fixed or model.config.bounds:  # these options fix the class numbers
         return values

@@ -1,11 +1,11 @@
-"""Comparison of models on one table: all models are fitted and tested on identical folds, and differences are paired.
+"""Comparison of models on one table: all models use the same folds, and differences are paired by choice set.
 
     fold k:  training part -> fit an unfitted copy of each model -> metrics of each set of the test part
 
-In cross-validation every set is held out once, so values are means over all sets. Intervals are computed by the
-bootstrap over choice sets, or over persons or other groups if the sets of a group depend on each other; all sets of
-such a group also stay in the same part. All models use the same resamples, and the difference between two models is
-computed set by set, so that the difficulty of a set cancels out.
+In cross-validation every set is held out once, so metrics are means over all sets. Bootstrap intervals resample choice
+sets, or persons or other groups if the sets of a group are dependent. The sets of a group are never divided between
+training and test parts. All models use the same resamples, and the difference between two models is computed set by
+set, so that the difficulty of a set cancels out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = logging.getLogger("pcmcnet")
 
 
 class FoldData(NamedTuple):
-    """The choice sets of a fold."""
+    """Choice sets of the training, validation and test parts of a fold."""
 
     train: ChoiceData
     valid: ChoiceData | None
@@ -62,14 +62,14 @@ class FoldData(NamedTuple):
 
 @dataclass(frozen=True)
 class FoldIndices:
-    """Sorted indices of the choice sets of each part of a fold."""
+    """Sorted indices of the choice sets in each part of a fold."""
 
     train: Ints
     valid: Ints | None
     test: Ints
 
     def select(self, data: ChoiceData) -> FoldData:
-        """Return the three parts of the table."""
+        """Return the training, validation and test parts of a table."""
         valid = None if self.valid is None else data.subset(self.valid)
         return FoldData(data.subset(self.train), valid, data.subset(self.test))
 
@@ -77,21 +77,21 @@ class FoldIndices:
 def plan_folds(
     groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
 ) -> list[FoldIndices]:
-    """Divide choice sets as ``ChoiceData.folds`` or ``ChoiceData.split`` does, given the group of each set (S,)."""
+    """Divide choice sets into folds or a single split, given the group of each set (S,)."""
     if folds is not None and split is not None:
         raise ConfigError("expected folds or split, got both: give a number of folds, or two shares such as (.8, .2).")
     require_number("valid", valid, low=0, high=1, open_high=True)
     if split is None:
         tests = fold_parts(groups, 5 if folds is None else folds, generator(seed))
     elif not isinstance(split, Sequence) or isinstance(split, str) or len(split) != 2:
-        raise ConfigError(f"split must be two shares, for training and for testing, such as (.8, .2), got {split!r}.")
+        raise ConfigError(f"split must be the shares of the training and test parts, such as (.8, .2), got {split!r}.")
     else:
         tests = split_parts(groups, split, generator(seed))[1:]
     return [_fold(groups, test, valid, seed) for test in tests]
 
 
 def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> FoldIndices:
-    """Return the fold with the given test part; a share ``valid`` of the other sets is used for validation."""
+    """Return the fold with the given test part, in which a share ``valid`` of the other sets is the validation part."""
     train = np.setdiff1d(np.arange(len(groups)), test)
     if not valid:
         return FoldIndices(train, None, test)
@@ -105,13 +105,13 @@ def unfitted_copy(model: ChoiceModel) -> ChoiceModel:
 
 
 def model_identity(model: ChoiceModel) -> dict[str, Any]:
-    """Return everything that determines a fit except the data and the seed, as JSON values."""
+    """Return the class, options and other inputs that identify a model, without data and seed, as JSON values."""
     kind = type(model)
     return {"model": model.name, "class": f"{kind.__module__}.{kind.__qualname__}", **model.identity}
 
 
 def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], seed: int, device: str) -> Cell:
-    """Fit a copy of the model, and compute its metrics on the test part."""
+    """Fit a copy of the model to the training part, and compute its metrics on the test part."""
     chosen = parts.test.require_chosen("a comparison")
     test = replace(parts.test, chosen=None)  # no model can use the choices
     fitted = unfitted_copy(model)
@@ -128,7 +128,7 @@ def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], see
 
 
 def describe_machine() -> str:
-    """Return the operating system, the processor and the number of cores, which are needed to compare times."""
+    """Return the operating system, processor and number of cores, because run times depend on the machine."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
@@ -144,23 +144,23 @@ def describe_machine() -> str:
 
 @dataclass(frozen=True)
 class CellStore:
-    """The folder of a comparison; ``plan`` has the settings common to all cells, as JSON values."""
+    """Folder that stores the results of each model and fold; ``plan`` contains their common settings as JSON values."""
 
     folder: Path
     plan: Mapping[str, Any]
 
     def open(self) -> None:
-        """Create the folder, or check that an existing folder has the same plan."""
+        """Create the folder, or check that an existing folder contains a comparison with the same settings."""
         path = self.folder / "cells" / "plan.json"
         if path.exists():
             self._require_same_plan(path)
             return
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise ArtifactError(f"{self.folder} exists and holds no comparison: choose another folder, or empty it.")
+            raise ArtifactError(f"{self.folder} exists but contains no comparison: choose another folder, or empty it.")
         self.write_file("cells/plan.json", json.dumps(self.plan, indent=1) + "\n")
 
     def read(self, model: Mapping[str, Any], fold: int) -> Cell | None:
-        """Return the cell for a model (given by its identity) and a fold; None if it is missing or damaged."""
+        """Return the stored results of a model (given by its identity) on a fold, or None if missing or damaged."""
         path = self._path(model, fold)
         if not path.exists():
             return None
@@ -175,18 +175,18 @@ class CellStore:
             cost = {**entries["cost"], "caveats": tuple(entries["cost"]["caveats"])}
             return Cell({name: metrics[name] for name in entries["metrics"]}, **cost)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("%s is damaged (%s): this fold is computed again", path, error)
+            log.warning("%s is damaged (%s): computing this fold again", path, error)
             return None
 
     def write(self, model: Mapping[str, Any], fold: int, cell: Cell) -> None:
-        """Write a complete cell."""
+        """Write the results of a model on a fold."""
         cost = {name: getattr(cell, name) for name in CELL_COSTS}
         text = json.dumps({"identity": self._identity(model, fold), "metrics": list(cell.metrics), "cost": cost})
         content = save(cell.metrics, {"cell": text, "sha256": _digest(cell.metrics, text)})
         write_bytes(self._path(model, fold), content)
 
     def write_file(self, name: str, text: str) -> None:
-        """Write a text file into the folder, atomically."""
+        """Write a text file to the folder atomically."""
         write_bytes(self.folder / name, text.encode())
 
     def _path(self, model: Mapping[str, Any], fold: int) -> Path:
@@ -194,11 +194,11 @@ class CellStore:
         return self.folder / "cells" / f"{model['model']}-{digest[:16]}-{fold + 1}.safetensors"
 
     def _identity(self, model: Mapping[str, Any], fold: int) -> Any:
-        """Return the plan, model and fold of a cell, as they are after a round trip through JSON."""
+        """Return the settings, model and fold that identify stored results, after a round trip through JSON."""
         return json.loads(json.dumps({"plan": self.plan, "model": model, "fold": fold}))
 
     def _require_same_plan(self, path: Path) -> None:
-        """Raise ArtifactError if the folder was created with another plan."""
+        """Raise ArtifactError if the folder was created with different settings."""
         try:
             saved = dict(parse_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
@@ -206,13 +206,13 @@ class CellStore:
         current = json.loads(json.dumps(self.plan))
         if saved != current:
             raise ArtifactError(
-                f"{self.folder} holds another comparison: it differs in {', '.join(differences(saved, current))}. "
-                f"Repeat it with the same table and options, or choose another folder."
+                f"{self.folder} contains a comparison with different settings: "
+                f"{', '.join(differences(saved, current))}. Use the same table and options, or choose another folder."
             )
 
 
 def _digest(metrics: Mapping[str, Floats], text: str) -> str:
-    """Return the checksum of a cell."""
+    """Return the checksum of the results of a model on a fold."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(metrics):
         digest.update(f"{name}{metrics[name].shape}".encode())
@@ -243,50 +243,51 @@ def compare(
     Parameters
     ----------
     models
-        Label -> model. The models are not changed: an unfitted copy is fitted for each fold.
+        Mapping from labels to models. The models are not modified: a copy is fitted on each fold.
     data
-        Choice sets with choices.
+        Choice sets with observed choices.
     folds
-        Number of folds of a cross-validation, at least 2. Default None: 5, unless ``split`` is given.
+        Number of cross-validation folds, at least 2. Default None: 5 folds, unless ``split`` is given.
     seed
-        Seed of the folds, the fits and the resamples. The folds are the same as from ``data.folds(folds, seed=seed)``.
+        Seed of the folds, the fits and the resamples. The folds equal those of ``data.folds(folds, seed=seed)``.
         Default 0.
     split
-        Instead of folds, a single split into a training and a test part, given as two shares such as (.8, .2). Default
+        Shares of the training and test parts, such as (.8, .2), for a single split instead of cross-validation. Default
         None.
     by
         Name of an individual-level or kept column, or an array with one value per choice set. Sets with equal values
-        stay in the same part and are resampled together. Default None: the sets of a person stay together, if persons
-        are declared. With the name of the choice-set column, each set is a separate group.
+        stay in the same part and are resampled together. Default None: if persons are declared, the sets of a person
+        stay together. The name of the choice-set column makes each set a separate group.
     valid
         Share of each training part that is held out for early stopping, for models that use it. Default 0: nothing is
         held out.
     top
         Values of n for which the top-n accuracy is computed. Default (1, 5).
     resamples
-        Number of bootstrap resamples for intervals and p-values; with 0, neither is computed. Default 1,000.
+        Number of bootstrap resamples for intervals and p-values. If 0, no intervals or p-values are computed. Default
+        1,000.
     device
         Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
         Folder for the results of each model and fold, and for comparison.json and comparison.md. A second call with the
-        same table and options computes only what is missing; models may be added or removed. Default None: nothing is
-        written.
+        same table and options computes only the missing results, so models may be added or removed. Default None:
+        nothing is written.
     progress
-        Whether to show a progress bar on a terminal, or log a line per model and fold elsewhere. Default True.
+        Whether to report progress: a progress bar on a terminal, otherwise one log line per model and fold. Default
+        True.
 
     Returns
     -------
     Comparison
-        One row per model with metrics, intervals, costs and the paired difference from the best model; prints as a
-        table.
+        One row per model, with metrics, intervals, costs and the paired difference from the best model.
 
     Raises
     ------
     InputError
-        If the models or the table are not valid. If a model fails during the comparison, its error is reported in its
-        row, and the comparison continues.
+        If the models or the table are not valid. If a model fails during the comparison, its row contains the error
+        message, and the comparison continues.
     ArtifactError
-        If the folder contains other files or another comparison.
+        If the folder contains unrelated files or a different comparison.
 
     Examples
     --------
@@ -344,7 +345,7 @@ def _compute_cells(
     compute_cell: Callable[[ChoiceModel, FoldData], Cell],
     progress: bool,
 ) -> Outcomes:
-    """Compute the cells of all folds and models; a model that has failed is skipped in later folds."""
+    """Fit and test every model on every fold. After a model fails, its remaining folds are skipped."""
     outcomes: dict[str, list[Cell | Failure]] = {label: [] for label in models}
     with show_steps(len(plan) * len(models), show=progress) as report:
         for k, fold in enumerate(plan):
@@ -375,7 +376,7 @@ def _compute_cells(
 
 
 def _describe(outcome: Cell | Failure, weights: Floats) -> str:
-    """Return the loss and the time of a cell, or its error, for the progress report."""
+    """Describe the loss and fitting time of a model on a fold, or its error, for the progress report."""
     if isinstance(outcome, Failure):
         return f"failed: {outcome.message}"
     means = mean_metrics(outcome.metrics, weights) if weights.any() else {}
@@ -384,7 +385,7 @@ def _describe(outcome: Cell | Failure, weights: Floats) -> str:
 
 
 def _require_models(models: Any) -> dict[str, ChoiceModel]:
-    """Return the models. Raise InputError if a label or a model is not valid."""
+    """Return the models by label, or raise InputError if a label or a model is not valid."""
     if not isinstance(models, Mapping) or not models:
         raise InputError(f"models: expected a mapping from labels to models, such as {{'MNL': MNL()}}, got {models!r}.")
     for label, model in models.items():
@@ -398,7 +399,7 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
 
 
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
-    """Return the column or values by which sets are grouped; None if each set is a separate group."""
+    """Return the column or values by which sets are grouped, or None if each set is a separate group."""
     by = schema.group_column if by is None else by
     is_separate = isinstance(by, str) and by == schema.choice_set and schema.rank is None
     return None if is_separate else by

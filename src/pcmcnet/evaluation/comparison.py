@@ -1,7 +1,7 @@
 """The result of a comparison: one row per model, with intervals, costs and the paired difference from the best model.
 
-Every value is the mean over all held-out choice sets, weighted by the weights in the table; the results of each fold
-are kept too. The best model is the one with the lowest NLL among those that give probabilities.
+Every metric is the weighted mean over all held-out choice sets. The results of each fold are also kept. The best model
+is the one with the lowest NLL among those that give probabilities.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIFFERENCE = "difference"  # difference of the NLL from that of the best model; 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldResult(ToDictMixin):
-    """Results of a model on one fold; ``error`` is the message if it failed."""
+    """Results of a model on one fold; if the model failed, ``error`` is the message."""
 
     n_sets: int
     values: Mapping[str, float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class FoldResult(ToDictMixin):
 class ComparisonRow(ToDictMixin):
     """Results of one model in a comparison.
 
-    A model that gives only a ranking has only accuracies, and a failed model has no values.
+    A model that only ranks alternatives has accuracies but no NLL, and a failed model has no metrics.
     """
 
     label: str
@@ -63,7 +63,7 @@ class ComparisonRow(ToDictMixin):
     error: str | None = None  # message, if the model failed
 
     def spread(self, metric: str) -> float | None:
-        """Return the standard deviation of a metric over folds.
+        """Return the standard deviation of a metric across folds.
 
         Parameters
         ----------
@@ -73,24 +73,24 @@ class ComparisonRow(ToDictMixin):
         Returns
         -------
         float or None
-            None if there are fewer than two folds, or a value is infinite.
+            Standard deviation, or None if there are fewer than two folds or a value is infinite.
         """
         means = [fold.values[metric] for fold in self.folds if metric in fold.values]
         return float(np.std(means, ddof=1)) if len(means) > 1 and np.isfinite(means).all() else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON values; infinite numbers become None."""
+        """Return the row as JSON values, with None for infinite numbers."""
         return {**super().to_dict(), "spread": {name: self.spread(name) for name in self.values}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(ToDictMixin, NotebookMixin):
-    """Comparison of models on the same choice sets, as returned by :func:`compare`; printed as a table.
+    """Comparison of models on the same choice sets, returned by :func:`compare` and printed as a table.
 
     Attributes
     ----------
     rows
-        One row per model, in the given order.
+        One row per model, in the order in which the models were given.
     n_sets
         Number of held-out choice sets.
     best
@@ -98,9 +98,9 @@ class Comparison(ToDictMixin, NotebookMixin):
     top
         Values of n for which the top-n accuracy was computed.
     uniform
-        For each metric, its value for guessing at random.
+        Value of each metric for uniform random guessing.
     design
-        Settings of the comparison: folds, seed, table, machine, versions; see :meth:`to_dict`.
+        Settings of the comparison: folds, seed, table, machine and versions.
     level
         Confidence level of the intervals.
     """
@@ -130,12 +130,12 @@ class Comparison(ToDictMixin, NotebookMixin):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the metrics, in order."""
+        """Names of the computed metrics, in the order of the table's columns."""
         return ("nll", *(f"top_{n}" for n in self.top))
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Names of the metrics that can differ between models; only these are printed and drawn."""
+        """Names of the metrics to print and plot: those that can differ between models."""
         return tuple(discriminating_metrics(self.columns, self.uniform))
 
     @property
@@ -148,21 +148,23 @@ class Comparison(ToDictMixin, NotebookMixin):
             fit, test = design["split"]
             protocol = f"one split, {fit:.0%} for training and {test:.0%} for testing: {self.n_sets:,} {noun} tested"
         if design["by"] is not None:
-            protocol += f"; groups by {design['by']} stay together, and are resampled"
+            protocol += f"; sets are grouped by {design['by']} for splitting and resampling"
         if design["valid"]:
             protocol += f"; {design['valid']:.0%} of each training part is held out for early stopping"
         return f"{protocol}; seed {design['seed']}."
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the reader of the table."""
+        """Notes printed below the comparison table."""
         rows = [row for row in self.rows if row.error is None]
         notes = [FOOTNOTE] if any(row.gives == "scores" for row in rows) else []
         if any(row.gives == "ranking" for row in rows):
-            notes.append("A ranking gives no probabilities, and so has no NLL.")
+            notes.append("A ranking gives no probabilities and therefore has no NLL.")
         notes += notes_on_omitted_metrics(self.top, self.uniform)
         notes += [
-            f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in rows if row.n_impossible
+            f"{row.label} gives probability 0 to {row.n_impossible:,} of the observed choices."
+            for row in rows
+            if row.n_impossible
         ]
         for row in rows:
             for caveat in dict.fromkeys(c for fold in row.folds for c in fold.caveats):
@@ -175,9 +177,9 @@ class Comparison(ToDictMixin, NotebookMixin):
 
     @property
     def verdict(self) -> str:
-        """A sentence on the best model, its distance from the second best, and whether that distance is significant."""
+        """Sentence that names the best model, its lead over the second best, and whether the lead is significant."""
         if self.best is None:
-            return "No model is best: none gives a positive probability to every choice."
+            return "No model is best: no model gives every observed choice a positive probability."
         rivals = [row for row in self.rows if row.difference is not None and row.label != self.best]
         if not rivals:
             return f"{self.best} is the only model with an NLL: {self[self.best].values['nll']:.4f}."
@@ -192,14 +194,14 @@ class Comparison(ToDictMixin, NotebookMixin):
         return f"{self.best} is best: {by}, {p}."
 
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
-        """Draw a metric of every model with its interval; :meth:`to_frame` returns the values.
+        """Plot a metric of every model with its interval; :meth:`to_frame` returns the plotted values.
 
         Parameters
         ----------
         metric
             Name of a metric, one of ``columns``. Default "nll".
         ax
-            Axes to draw on; None (default) for a new figure.
+            Axes to draw on. If None (default), a new figure is created.
 
         Returns
         -------
@@ -211,7 +213,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return plot_comparison(self, ax, metric=metric)
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table with one row per model: values, interval ends and costs; missing values are null."""
+        """Return metrics, interval ends and costs as an Arrow table with one row per model; missing values are null."""
         columns: dict[str, Any] = {"model": [row.label for row in self.rows]}
         for name in (*self.columns, "brier", DIFFERENCE):
             values = [row.difference if name == DIFFERENCE else row.values.get(name) for row in self.rows]
@@ -240,7 +242,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return printable("\n".join([self.how, "", text_table(self.cells()), "", self.verdict, *notes]))
 
     def cells(self) -> list[list[str]]:
-        """Return the table as text: a header, then one row per model; the row of a failed model is shorter."""
+        """Return the table as rows of text: a header, then one row per model; a failed model has a shorter row."""
         heads = [name.upper().replace("_", " ") for name in self.shown]
         table = [["model", *heads, "fit s", "parameters", "NLL - best", "p"]]
         for row in self.rows:
@@ -256,7 +258,7 @@ class Comparison(ToDictMixin, NotebookMixin):
 
 
 def _with_interval(row: ComparisonRow, name: str, mark: str) -> str:
-    """Format a value with its interval: 1.2345 [1.2001, 1.2689]."""
+    """Format a metric with its interval, such as 1.2345 [1.2001, 1.2689]."""
     value = row.difference if name == DIFFERENCE else row.values.get(name)
     if value is None:
         return "-"

@@ -1,9 +1,9 @@
-"""Leaderboard: all models, with their default options, are compared on many tables by the same protocol.
+"""Leaderboard: compare all models, each with its default options, on many tables by the same protocol.
 
     table -> a sample of its choice sets -> identical folds, by person if known -> compare -> ranks over tables
 
-No option is tuned. Each table is a separate comparison (``compare.py``) in a separate folder, so that a second call
-computes only what is missing, such as a new model or a new table.
+No option is tuned. The comparison on each table (``compare.py``) has its own folder, so that a second call computes
+only the missing results, such as those of a new model or table.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from pcmcnet.progress import log, log_once
 from pcmcnet.storage import as_path, sole_writer
 
 # -- Time limit --------------------------------------------------------------------------------------------------------
-# A fit that takes too long ends with an error, so that one slow model does not delay the others.
+# A fit that exceeds the time limit raises an error, so that one slow model does not delay the others.
 #
 # SIGALRM interrupts the fit between two Python bytecodes. Python handles signals in the main thread only, so in other
 # threads, and on systems without SIGALRM, there is no limit.
 
 
 class TooSlowError(PcmcNetError):
-    """A fit exceeded the time limit."""
+    """Error for a fit that exceeded its time limit."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TooSlowError`` inside the block after this many seconds."""
+    """Raise ``TooSlowError`` inside the ``with`` block after the given number of seconds."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
     def on_alarm(*_: Any) -> None:
-        raise TooSlowError(f"the fit took longer than {seconds:g} s: raise seconds, or use fewer choice sets.")
+        raise TooSlowError(f"the fit took longer than {seconds:g} s: increase seconds, or use fewer choice sets.")
 
     previous = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -67,7 +67,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def with_time_limit(model: ChoiceModel, seconds: float) -> ChoiceModel:
-    """Return an unfitted copy of a model with a time limit for its fits; its class name and identity stay the same."""
+    """Return an unfitted copy of a model, with the same class name and identity, whose fits have a time limit."""
     kind = type(model)
 
     def fit(self: Any, *args: Any, **options: Any) -> Any:
@@ -106,43 +106,44 @@ def leaderboard(
         Names of public or simulated tables, or a mapping from names to choice data. Default None: all public and
         simulated tables. A table whose package is not installed is skipped and listed in ``skipped``.
     models
-        Names in the registry of models, or "mnl+individual" or "lc-mnl+individual"; or a mapping from labels to models,
-        or to functions that build a model for a table. Default None: all models that have defaults for all options.
+        Names of registered models, "mnl+individual" or "lc-mnl+individual"; or a mapping from labels to models, or to
+        functions that build a model for a table. Default None: all models whose options all have defaults.
     folds
-        Number of folds of the cross-validation of each table, at least 2. Default 5.
+        Number of cross-validation folds per table, at least 2. Default 5.
     seed
         Seed of the folds, the fits and the resamples. Default 0.
     use
-        Keep only the tables for this use: "development", "judged" or "simulated". Default None: all.
+        Restrict the leaderboard to tables with this use: "development", "judged" or "simulated". Default None: all
+        tables.
     sets
-        Larger tables are reduced to a sample of about this many choice sets, with at most eight times as many
-        alternatives. Default 5,000.
+        Approximate maximum number of choice sets per table. Tables with more choice sets, or with more than eight times
+        as many alternatives, are sampled. Default 5,000.
     seconds
-        Time limit per fit, in seconds. A model that takes longer is reported as too slow. Default 600.
+        Time limit per fit, in seconds. A model that exceeds the limit is reported as too slow. Default 600.
     resamples
         Number of bootstrap resamples for intervals and p-values. Default 1,000.
     device
         Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
         Folder for the results of each table, model and fold, and for leaderboard.json, .md and .png. A second call with
-        the same options computes only what is missing; tables and models may be added or removed. Default None: nothing
-        is written.
+        the same options computes only the missing results, so tables and models may be added or removed. Default None:
+        nothing is written.
     progress
-        Whether to show a progress bar for each table on a terminal, or log a line per model and fold elsewhere. Default
-        True.
+        Whether to report progress: a progress bar per table on a terminal, otherwise one log line per model and fold.
+        Default True.
 
     Returns
     -------
     Leaderboard
-        Mean ranks and the comparison of each table; prints as tables.
+        Mean ranks of the models, and the comparison on each table.
 
     Raises
     ------
     InputError
-        If a table or a model does not exist, or an option is not valid (a ``ConfigError``). If a model fails on a
-        table, this is reported in the results of the table.
+        If a table or a model does not exist, or an option is not valid (a ``ConfigError``). A model that fails on a
+        table raises no error: the failure is reported in the results for that table.
     ArtifactError
-        If the folder contains other files or another leaderboard.
+        If the folder contains unrelated files or a different leaderboard.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def leaderboard(
                 log.info("table %d of %d: %s", k, len(chosen), table.name)
             result = _compare_on(table, contestants, path, sets=sets, seconds=seconds, options=options)
             if isinstance(result, str):
-                log.warning("%s is skipped: %s", table.name, result)
+                log.warning("table %s is skipped: %s", table.name, result)
                 skipped[table.name] = result
             else:
                 results.append(result)
@@ -191,12 +192,12 @@ def _compare_on(
     seconds: float,
     options: Mapping[str, Any],
 ) -> TableResult | str:
-    """Compare the models on one table; if the table cannot be used, return the reason instead."""
+    """Compare the models on one table. If the table cannot be used, return the reason as text."""
     try:
         data, whole, floor = table.read(sets)
         models, absent = build_contestants(contestants, data)
         if not models:
-            return f"no model can use it. {'; '.join(f'{label}: {reason}' for label, reason in absent.items())}"
+            return f"no model is applicable. {'; '.join(f'{label}: {reason}' for label, reason in absent.items())}"
         with log_once():
             comparison: Comparison = compare(
                 {label: with_time_limit(model, seconds) for label, model in models.items()},

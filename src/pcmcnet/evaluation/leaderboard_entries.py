@@ -1,4 +1,4 @@
-"""The entries of a leaderboard: the models, and the tables on which they are compared."""
+"""Leaderboard entries: the models to compare, and the tables on which to compare them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pcmcnet.models.logit.parameter_bounds import dependent_columns
 # The models of a leaderboard: the registered models with their defaults, and logits that use all columns.
 #
 # By default a logit does not use the columns of the individual, but the networks do. For a fair comparison there are
-# two more models: `mnl+individual`, whose utility has
+# two additional models: `mnl+individual`, whose utility has
 #
 #     a coefficient per alternative for each column of the individual     ". | income + age"             with labels,
 #     the products of features and numeric columns of the individual      ". + cost:standardise(income)"   without,
@@ -32,7 +32,7 @@ from pcmcnet.models.logit.parameter_bounds import dependent_columns
 # Columns that are collinear within every choice set are left out.
 
 Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
-"""A model, or a function that builds one for a table and raises ``InputError`` if the table is not suitable."""
+"""A model, or a function that builds a model for a table and raises ``InputError`` for an unsuitable table."""
 
 WITHOUT_DEFAULTS = ("cross-nested-mnl", "nested-mnl", "rank-by")  # nests and ranking columns have no defaults
 MAX_PRODUCTS = 40  # of features and columns of the individual
@@ -58,7 +58,7 @@ def named_contestants(names: Iterable[str]) -> dict[str, Contestant]:
 
 
 def _with_defaults(kind: type[ChoiceModel]) -> Contestant:
-    """Return a model with its defaults. If an option has no default, return a function that raises InputError."""
+    """Return a model with default options, or a function that raises InputError if an option has no default."""
     try:
         return kind()
     except InputError as error:
@@ -71,21 +71,21 @@ def _with_defaults(kind: type[ChoiceModel]) -> Contestant:
 
 
 def require_contestants(models: Any) -> dict[str, Contestant]:
-    """Return models by label, given names or a mapping from labels to models; None selects the default models."""
+    """Return a mapping from labels to models, given such a mapping, a list of model names, or None for the defaults."""
     if models is None:
         return named_contestants(sorted({*MODELS, *TABLE_SPECIFIC_MODELS} - {*WITHOUT_DEFAULTS}))
     if isinstance(models, str) or not isinstance(models, Sequence | Mapping) or not models:
-        raise InputError(f"models: expected names such as ['mnl', 'pcmcnet'], or labels with models, got {models!r}.")
+        raise InputError(f"models: expected names such as ['mnl'], or a mapping from labels to models, got {models!r}.")
     if not isinstance(models, Mapping):
         return named_contestants(models)
     for label, model in models.items():
         if isinstance(model, type) or not (isinstance(model, ChoiceModel) or callable(model)):
-            raise InputError(f"models, {label!r}: expected a model such as MNL(), or a function that builds one.")
+            raise InputError(f"models, {label!r}: expected a model such as MNL(), or a function that builds a model.")
     return dict(models)
 
 
 class Entrants(NamedTuple):
-    """The models that are compared on a table, and the reasons why other models are not."""
+    """The models that can be applied to a table, and for each other model the reason why it cannot."""
 
     models: dict[str, ChoiceModel]
     absent: dict[str, str]
@@ -103,30 +103,30 @@ def build_contestants(contestants: Mapping[str, Contestant], data: ChoiceData) -
 
 
 def formula_with_individual(data: ChoiceData) -> str:
-    """Return the formula of a utility with all features and all identified columns of the individual."""
+    """Return a utility formula with all features and all identified individual-level columns."""
     sets = data.with_positive_weight().without_contents()
     if not sets.individual:
-        raise InputError("the table has no columns of the individual.")
+        raise InputError("the table has no individual-level columns.")
     if sets.labels is not None:
         return _identified(". | ", [_factor(name, sets) for name in sets.individual], sets)
     individual = [_factor(name, sets) for name, column in sets.individual.items() if isinstance(column, Numeric)]
     terms = [Term((Factor(name), *term.factors)) for name in sets.features for term in individual]
     if not terms:
-        raise InputError("the table has neither labels, nor both features and numeric columns of the individual.")
+        raise InputError("expected labels, or features and numeric individual-level columns, got a table with neither.")
     if len(terms) > MAX_PRODUCTS:
         raise InputError(
-            f"expected at most {MAX_PRODUCTS} products of features and columns of the individual, got {len(terms)}."
+            f"expected at most {MAX_PRODUCTS} products of features and individual-level columns, got {len(terms)}."
         )
     return _identified(". + ", terms, sets)
 
 
 def _factor(name: str, sets: ChoiceData) -> Term:
-    """Return the formula term for a column of the individual, standardised if it is numeric."""
+    """Return the formula term for an individual-level column, standardised if the column is numeric."""
     return Term((Factor(name, "standardise" if isinstance(sets.individual[name], Numeric) else None),))
 
 
 def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
-    """Join the terms, leaving out those that are linear combinations of other terms and features within every set."""
+    """Join the terms into a formula, without those that are collinear with other terms or features within every set."""
     design = Design.learn(start + " + ".join(map(str, terms)), sets, least=LogitConfig().min_chosen)
     chosen = sets.require_chosen("a leaderboard")
     columns = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen).z
@@ -135,7 +135,7 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
     collinear = {sources[order[k]] for k, _ in dependent_columns(columns[:, order])}
     identified = [name for name in names if name not in collinear]
     if not identified:
-        raise InputError("the columns of the individual add nothing to the features within any choice set.")
+        raise InputError("all individual-level terms are collinear with the features within every choice set.")
     return start + " + ".join(identified)
 
 
@@ -155,7 +155,7 @@ SEED = 0  # of the samples and of the simulators
 
 
 class Sample(NamedTuple):
-    """The part of a table on which models are compared."""
+    """The choice sets of a table on which models are compared."""
 
     data: ChoiceData
     whole: int  # number of choice sets of the whole table
@@ -164,7 +164,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderboardTable:
-    """A table of a leaderboard."""
+    """A table on which a leaderboard compares models."""
 
     name: str
     use: Use
@@ -174,7 +174,7 @@ class LeaderboardTable:
 
 
 class Simulator(NamedTuple):
-    """A simulator of a table, its number of choice sets, and the roles of its columns."""
+    """A function that simulates a table, its default number of choice sets, and the roles of the columns."""
 
     simulate: Callable[..., pa.Table]
     sets: int
@@ -182,7 +182,7 @@ class Simulator(NamedTuple):
 
 
 def simulators() -> dict[str, Simulator]:
-    """Return the simulators by name."""
+    """Return a mapping from names to simulators."""
     from pcmcnet.datasets import airline, markov, mlba  # importing them takes half a second
 
     sets = {"choice_set": "choice_set", "chosen": "chosen"}
@@ -195,7 +195,7 @@ def simulators() -> dict[str, Simulator]:
 
 
 def public_tables() -> dict[str, LeaderboardTable]:
-    """Return the tables from other packages and the simulated tables, by name."""
+    """Return a mapping from names to public and simulated tables."""
     from pcmcnet.datasets import packaged
 
     tables = []
@@ -212,9 +212,9 @@ def public_tables() -> dict[str, LeaderboardTable]:
 
 
 def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
-    """Return tables, given names or a mapping from names to choice data; None selects all public tables.
+    """Return leaderboard tables, given names, a mapping from names to choice data, or None for all public tables.
 
-    If ``use`` is given, only the tables for this use are returned.
+    If ``use`` is given, only tables with this use are returned.
     """
     if use is not None and use not in get_args(Use):
         raise ConfigError(f"use must be one of {', '.join(map(repr, get_args(Use)))}, got {use!r}.")
@@ -222,35 +222,35 @@ def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
     if isinstance(tables, Mapping):
         available = {name: _table_of_caller(name, data) for name, data in tables.items()}
     elif tables is not None and (isinstance(tables, str) or not isinstance(tables, Sequence)):
-        raise InputError(f"tables: expected names, or names with choice data, got {tables!r}.")
+        raise InputError(f"tables: expected names, or a mapping from names to choice data, got {tables!r}.")
     names = list(dict.fromkeys(available if tables is None else tables))
     unknown = [name for name in names if name not in available]
     if unknown:
         raise ConfigError(f"unknown table {unknown[0]!r}." + did_you_mean(str(unknown[0]), available))
     selected = [available[name] for name in names if use in (None, available[name].use)]
     if not selected:
-        raise InputError(f"tables: expected at least one{'' if use is None else f' for use {use!r}'}, got none.")
+        raise InputError(f"tables: expected at least one table{'' if use is None else f' with use {use!r}'}, got none.")
     return selected
 
 
 def _table_of_caller(name: Any, data: Any) -> LeaderboardTable:
-    """Return the leaderboard table for choice data given by the caller."""
+    """Return a leaderboard table for the caller's choice data."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or set(name) & set('/\\:*?"<>|'):
-        raise InputError(f"tables: expected names that are valid as folder names, got {name!r}.")
+        raise InputError(f"tables: expected names that are valid folder names, got {name!r}.")
     if not isinstance(data, ChoiceData):
         raise InputError(f"tables, {name!r}: expected ChoiceData, got {type(data).__name__}.")
     return LeaderboardTable(name=name, use="given", read=partial(sample_table, data))
 
 
 def sample_table(data: ChoiceData, most: int) -> Sample:
-    """Sample about ``most`` choice sets, with at most eight times as many alternatives; persons are kept whole."""
+    """Sample about ``most`` choice sets of whole persons, with at most eight times as many alternatives."""
     share = min(most / len(data), ALTERNATIVES_PER_SET * most / data.n_alternatives) if len(data) else 1.0
     part = data.split((share, 1 - share), seed=SEED)[0] if share < 1 else data
     return Sample(part, len(data))
 
 
 def _packaged(name: str, most: int, *, persons: bool = True) -> Sample:
-    """Sample a table from an installed package, with or without its person column."""
+    """Read a table from an installed package, with or without its person column, and sample its choice sets."""
     from pcmcnet.datasets import packaged
 
     rows, schema = packaged.long_form(name)

@@ -1,14 +1,15 @@
-"""Metrics: log-probabilities and choices -> one value per choice set.
+"""Metrics of predicted log-probabilities: one value per choice set, given the choices.
 
-The alternatives of all S sets are in flat arrays (N,), set after set; ``offsets`` (S + 1,) marks where each set begins,
-and ``chosen`` (S,) is the position of the chosen alternative within its set. No set is empty. Each metric is (S,):
+The alternatives of all S sets are in flat arrays (N,), sorted by set. The array ``offsets`` (S + 1,) marks where each
+set begins, and ``chosen`` (S,) is the position of the chosen alternative within its set. No set is empty. Each metric
+has shape (S,):
 
     nll    -log p(chosen)
     top    1 if the chosen alternative is among the n most probable ones; the expected value if there are ties
     brier  sum over i of (p_i - y_i)^2, with y the indicator of the choice: 0 at best, 2 at worst
     kl     sum over i of t_i log(t_i / p_i), with t the true probabilities; a term with t_i = 0 is 0
 
-The functions take log-probabilities, which are exact even if a probability underflows; -inf is probability 0.
+The functions take log-probabilities, which remain accurate even if a probability underflows; -inf means probability 0.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ class ChosenRank(NamedTuple):
 
 
 def nll(log_p: Floats, offsets: Ints, chosen: Ints) -> Floats:
-    """Return the negative log-likelihood of each choice; inf if the choice has probability 0."""
+    """Return the negative log-likelihood of each choice, which is inf if the choice has probability 0."""
     loss: Floats = 0.0 - log_p[offsets[:-1] + chosen]  # 0.0 - x, because -x would give -0.0 for probability 1
     return loss
 
 
 def brier(log_p: Floats, offsets: Ints, chosen: Ints) -> Floats:
-    """Return the squared distance between the probabilities and the indicator of the choice."""
+    """Return the Brier score of each set: the squared distance between the probabilities and the choice indicators."""
     residual = np.exp(log_p)
     residual[offsets[:-1] + chosen] -= 1.0
     return sum_by_set(residual**2, offsets)
 
 
 def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
-    """Return the Kullback-Leibler divergence of the predicted from the true probabilities.
+    """Return the Kullback-Leibler divergence of the predicted probabilities from the true probabilities.
 
     Examples
     --------
@@ -68,9 +69,9 @@ def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
 
 
 def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) -> ChosenRank:
-    """Count the alternatives that are better than the choice, and those that are tied with it.
+    """Count the alternatives that are ranked above the choice, and the alternatives that are tied with the choice.
 
-    Alternatives are tied with the choice if their log p differs from its log p by at most ``tie``.
+    An alternative is tied with the choice if their log-probabilities differ by at most ``tie``.
     """
     of_chosen = np.repeat(log_p[offsets[:-1] + chosen], np.diff(offsets))  # (N,)
     better = log_p > of_chosen + tie
@@ -81,8 +82,8 @@ def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = T
 def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
     """Return the probability that the choice is among the n most probable alternatives if ties are broken at random.
 
-    If b alternatives are better than the choice and t are tied, including the choice itself, the rank of the choice,
-    counted from 0, is uniform on b, ..., b + t - 1. The result is the expected accuracy over random tie-breaks.
+    If b alternatives rank above the choice and t are tied, including the choice itself, the rank of the choice, counted
+    from 0, is uniform on b, ..., b + t - 1. The result is the expected accuracy over random tie-breaks.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def places_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, rng: np.random.
 
 
 def pseudo_r2(nll: float | None, uniform_nll: float) -> float | None:
-    """Return McFadden's pseudo-R2, 1 - NLL / NLL of the uniform model; None if it is not defined."""
+    """Return McFadden's pseudo-R2, 1 - NLL / NLL of the uniform model, or None if it is undefined."""
     return 1 - nll / uniform_nll if nll is not None and np.isfinite(nll) and uniform_nll else None
 
 
@@ -169,7 +170,7 @@ def model_metrics(
     true: Floats | None = None,
     rng: np.random.Generator | None = None,
 ) -> dict[str, Floats]:
-    """Predict choice sets and return every metric (S,) that is defined for the model's predictions."""
+    """Compute predictions for choice sets, and return every metric (S,) that is defined for the model."""
     if gives_of(model) == "ranking":
         # Scores have no scale, so only equal ones are tied.
         return _hits(predicted_scores(model, data), data.offsets, chosen, top, rng, tie=0.0)
@@ -185,7 +186,7 @@ def metrics_per_set(
     true: Floats | None = None,
     rng: np.random.Generator | None = None,
 ) -> dict[str, Floats]:
-    """Return every metric (S,) by its name in a report; ``rng``, if given, breaks ties at random."""
+    """Return all metrics (S,) by name; if ``rng`` is given, ties are broken at random."""
     hits = _hits(log_p, offsets, chosen, top, rng, tie=TIE)
     divergence = {} if true is None else {"kl": kl(true, log_p, offsets)}
     loss, squares = nll(log_p, offsets, chosen), brier(log_p, offsets, chosen)
@@ -203,6 +204,6 @@ def _hits(
 
 
 def mean_metrics(per_set: Mapping[str, Floats], weights: Floats) -> dict[str, float]:
-    """Return weighted means; sets with weight 0 are ignored, even if their value is infinite."""
+    """Return the weighted mean of each metric; sets with weight 0 are ignored even if their value is infinite."""
     counted = weights > 0
     return {name: float(np.average(v[counted], weights=weights[counted])) for name, v in per_set.items()}

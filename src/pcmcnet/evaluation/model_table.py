@@ -1,4 +1,4 @@
-"""A table of several models as in papers: coefficients with standard errors below, then goodness-of-fit statistics.
+"""A table of several models, as in a paper: coefficients and standard errors, then goodness-of-fit statistics.
 
 Each coefficient is a row and each model a column. A latent class logit has one column per class, so that its
 coefficients can be compared with those of other models. Models without coefficients, such as networks, have only the
@@ -29,7 +29,7 @@ _STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 
 
 class ModelColumn(NamedTuple):
-    """A column of the table: a model, or one of its classes."""
+    """A column of the table: a model, or one class of a latent class model."""
 
     model: str
     part: str  # name of the class; "" for a model without classes
@@ -39,7 +39,7 @@ class ModelColumn(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ModelTable(FormatsMixin):
-    """A table of several models, as returned by :func:`table`; printed as text.
+    """A table of several models, returned by :func:`table` and printed as text.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class ModelTable(FormatsMixin):
     stars
         Whether stars mark small p-values.
     notes
-        Notes below the table.
+        Notes printed below the table.
     """
 
     columns: tuple[ModelColumn, ...]
@@ -63,8 +63,8 @@ class ModelTable(FormatsMixin):
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row per coefficient and goodness-of-fit statistic of each column.
 
-        Its columns are ``model``, ``part`` (the class, if a model has several), ``name``, ``estimate``, ``std_error``,
-        ``z``, ``p``, ``lower``, ``upper`` and ``state``; goodness-of-fit statistics are in ``estimate``.
+        The frame has the columns ``model``, ``part`` (the class of a latent class model), ``name``, ``estimate``,
+        ``std_error``, ``z``, ``p``, ``lower``, ``upper`` and ``state``; goodness-of-fit statistics are in ``estimate``.
         """
         entries = []
         for column in self.columns:
@@ -109,23 +109,23 @@ def table(
     stars: bool = True,
     data: ChoiceData | None = None,
 ) -> ModelTable:
-    """Make a table of the estimates and the goodness of fit of several models, as in a paper.
+    """Build a table of the estimates and the goodness of fit of several models, as in a paper.
 
     Parameters
     ----------
     models
-        Fitted models, in the order of the columns; or a mapping from column headings to models; or a single model.
+        A list of fitted models in the order of the columns, a mapping from column headings to models, or a single
+        model.
     names
         Headings of the columns. Default None: the class names of the models.
     errors
-        Standard errors of the logits, for all models or as a list with one entry per model. Each entry is a kind of
-        errors ("classical", "robust" or "clustered"), a result of :func:`bootstrap_errors`, or None for the kind set in
-        the model's options. Default None.
+        Kind of standard errors for all logits, or a list with one entry per model. Each entry is "classical", "robust",
+        "clustered", a result of :func:`bootstrap_errors`, or None for the kind in the model's options. Default None.
     stars
         Whether stars mark small p-values. Default True.
     data
-        Choice sets on which the log-likelihood of models other than logits, such as networks, is computed. Default
-        None: their log-likelihood is left out.
+        Choice sets on which to compute the log-likelihood of networks and other models that are not logits. Default
+        None: the log-likelihood of these models is left out.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def table(
     Raises
     ------
     InputError
-        If there are no models, or the number of names or errors differs from that of the models.
+        If there are no models, or if the number of names or errors differs from the number of models.
     NotFittedError
         If a model is not fitted.
     """
@@ -160,13 +160,13 @@ def table(
 
 
 def _heads(models: Sequence[ChoiceModel]) -> list[str]:
-    """Return the class name of each model, with a number if a class occurs several times."""
+    """Return the class name of each model, numbered if several models have the same class."""
     kinds = [type(model).__name__ for model in models]
     return [f"{kind} ({kinds[:k].count(kind) + 1})" if kinds.count(kind) > 1 else kind for k, kind in enumerate(kinds)]
 
 
 def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | None) -> list[ModelColumn]:
-    """Return the column of a model, or one column per class."""
+    """Return the table columns of a model: a single column, or one per latent class."""
     fit = fit_statistics(model, data)
     if not isinstance(model, LogitModel):
         return [ModelColumn(head, "", {}, fit)]
@@ -190,7 +190,7 @@ def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | 
 
 
 def _bootstrap_rows(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]:
-    """Return the estimates of a model with the standard errors and intervals of the bootstrap."""
+    """Return the estimates of a model with bootstrap standard errors and intervals."""
     from pcmcnet.evaluation.hypothesis_tests.vuong import normal_p_value
 
     if boot.names != model.estimates_.names or (boot.values != model.estimates_.values).any():
@@ -213,10 +213,10 @@ def _format_statistic(name: str, value: float | None) -> str:
 def _notes(
     heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[ErrorKind], data: ChoiceData | None
 ) -> list[str]:
-    """Return notes on the kind of standard errors, and on values that are not comparable."""
+    """Return notes on the kind of standard errors and on values that are not comparable across models."""
     logits = [(h, m, k) for h, m, k in zip(heads, models, kinds, strict=True) if isinstance(m, LogitModel)]
     kind_of = {
-        h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m.default_errors for h, m, k in logits
+        h: f"bootstrap over {k.unit}" if isinstance(k, BootstrapErrors) else k or m.default_errors for h, m, k in logits
     }
     notes = []
     if kind_of:
@@ -229,12 +229,12 @@ def _notes(
     if calibrated:
         notes.append(
             f"The constants of {', '.join(calibrated)} were calibrated to known shares after the fit and have no "
-            f"standard errors; the goodness of fit is that before the calibration."
+            f"standard errors; goodness-of-fit statistics refer to the fit before calibration."
         )
     if len({model.table_.fingerprint for model in models}) > 1:
         notes.append("The models were fitted to different tables: their log-likelihoods are not comparable.")
     without_estimates = [h for h, m in zip(heads, models, strict=True) if not isinstance(m, LogitModel)]
     if without_estimates:
-        source = "computed on data" if data is not None else "not computed; pass data for it"
+        source = "computed on data" if data is not None else "not computed; pass data to compute it"
         notes.append(f"Log-likelihood of {', '.join(without_estimates)}: {source}.")
     return notes

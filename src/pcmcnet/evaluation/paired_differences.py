@@ -1,4 +1,4 @@
-"""Paired differences: compare each model with the best one, choice set by choice set.
+"""Paired differences: compare each model with the best model, choice set by choice set.
 
 The S test sets of all folds form one sample. Model m has a value v_ms on set s; with weights w,
 
@@ -30,7 +30,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 
 @dataclass(frozen=True)
 class Cell:
-    """Results of one model on one fold: metrics (S,) by name over the sets of the test part, and the costs."""
+    """Results of one model on one fold: metrics (S,) of the test sets by name, and costs."""
 
     metrics: dict[str, Floats]
     fit_seconds: float
@@ -42,14 +42,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Failure:
-    """The error that ended the fitting or the testing of a model."""
+    """The error that stopped the fit or the test of a model."""
 
     kind: str  # class name of the exception
     message: str
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Describe an exception on a single line; the class name is added unless it is a PcmcNetError."""
+        """Describe an exception on a single line, with its class name unless it is a PcmcNetError."""
         text = " ".join(str(error).split())
         kind = type(error).__name__
         return cls(kind, text if isinstance(error, PcmcNetError) and text else f"{kind}: {text}".rstrip(": "))
@@ -68,7 +68,7 @@ def build_comparison(
     groups: Ints | None,
     design: Mapping[str, Any],
 ) -> Comparison:
-    """Build the comparison from the cells; the bootstrap resamples ``groups`` (S,), or choice sets if it is None."""
+    """Build the comparison from the results of all folds, resampling ``groups`` (S,), or choice sets if None."""
     # 1. Pool the folds: the values of each model and metric over all test sets with a positive weight.
     tested = np.concatenate(tests)
     counted = data.weights[tested] > 0
@@ -100,7 +100,7 @@ def build_comparison(
 
 
 def _pooled(outcomes: Outcomes, counted: NDArray[np.bool_]) -> Pooled:
-    """Concatenate the folds of the models that did not fail; ``counted`` marks the sets to keep."""
+    """Concatenate the folds of each model that did not fail, keeping only the sets marked by ``counted``."""
     pooled: Pooled = {}
     for label, by_fold in outcomes.items():
         cells = [cell for cell in by_fold if isinstance(cell, Cell)]
@@ -111,7 +111,7 @@ def _pooled(outcomes: Outcomes, counted: NDArray[np.bool_]) -> Pooled:
 
 
 def _best(models: Mapping[str, ChoiceModel], means: Mapping[str, Mapping[str, float]]) -> str | None:
-    """Return the label with the lowest NLL among models that give probabilities; None if no such NLL is finite."""
+    """Return the label of the model with the lowest finite NLL, among models that give probabilities, or None."""
     nll = {k: v["nll"] for k, v in means.items() if models[k].gives == "probabilities" and np.isfinite(v["nll"])}
     return min(nll, key=nll.__getitem__) if nll else None
 
@@ -122,7 +122,7 @@ Keyed = dict[tuple[str, str], Any]  # by label and metric
 def _resampled(
     pooled: Pooled, weights: Floats, groups: Ints | None, *, seed: int, resamples: int
 ) -> tuple[Keyed, Keyed]:
-    """Return the intervals of all means and the p-values of all differences, from the same resamples."""
+    """Compute the intervals of all means and the p-values of all differences from the same resamples."""
     keys = [(label, name) for label, per_set in pooled.items() for name in per_set]
     if not resamples or not keys:
         return {}, {}
@@ -139,7 +139,7 @@ def _resampled(
 def _facts(
     label: str, means: Mapping[str, float], ends: Keyed, p: Keyed, per_set: Mapping[str, Floats]
 ) -> dict[str, Any]:
-    """Return the metric fields in the row of a model that did not fail."""
+    """Return the metrics, intervals and p-value for the row of a model that did not fail."""
     return {
         "values": {name: value for name, value in means.items() if name != DIFFERENCE},
         "intervals": {name: ends[label, name] for name in means if (label, name) in ends},
@@ -150,7 +150,7 @@ def _facts(
 
 
 def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats]) -> tuple[FoldResult, ...]:
-    """Return the result of each fold, up to the first failure."""
+    """Return the result of each fold up to and including the first failure."""
     results = []
     for outcome, w in zip(outcomes, weights, strict=False):
         if isinstance(outcome, Failure):

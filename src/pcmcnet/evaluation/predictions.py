@@ -1,7 +1,7 @@
-"""Predictions of a model, or true probabilities of a table -> checked arrays, one value per alternative (N,).
+"""Checks of predictions and true probabilities, which become arrays with one value per alternative (N,).
 
 The attribute ``gives`` of a model describes its predictions: "probabilities" (the default), "scores" that are
-normalised to sum to 1 within a set, or a "ranking", given by the method ``predict_scores``.
+normalised to sum to 1 within a set, or a "ranking" from the method ``predict_scores``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MODEL_SUM = 1e-4
 
 
 class Predictor(Protocol):
-    """Anything that can be evaluated: a pcmcnet model, or any object with the method ``predict_log_proba``."""
+    """Protocol for objects that can be evaluated: pcmcnet models, or any object with a method ``predict_log_proba``."""
 
     def predict_log_proba(self, data: ChoiceData, /) -> NDArray[Any]:
-        """Return one log-probability per row of the table, in its order; -inf for unavailable rows."""
+        """Return one log-probability per table row, in row order; unavailable alternatives have -inf."""
         ...
 
 
@@ -51,7 +51,7 @@ def require_predictor(model: Any) -> None:
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:
-    """Return choice data. A table is read with the model's schema; a scanned table must fit into memory."""
+    """Return choice data in memory. Tables are read with the model's schema, and scanned tables are loaded."""
     require_predictor(model)
     name = type(model).__name__
     if isinstance(data, ScannedData):
@@ -74,7 +74,7 @@ def require_sets(data: ChoiceData | ScannedData) -> None:
 
 
 def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
-    """Return the predicted log-probabilities per alternative (N,). Raise InputError if they are not valid."""
+    """Return the predicted log-probability of each alternative (N,), or raise InputError if one is not valid."""
     source = f"{type(model).__name__}.predict_log_proba"
     remedy = "The model may have diverged: fit it again, with a lower lr."
     log_p = _per_alternative(model.predict_log_proba(data), data, source, "log-probability", remedy)
@@ -85,7 +85,7 @@ def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
 
 
 def predicted_scores(model: Any, data: ChoiceData) -> Floats:
-    """Return the predicted scores per alternative (N,); the alternative with the largest score is ranked first."""
+    """Return the predicted score of each alternative (N,); the alternative with the largest score is ranked first."""
     source = f"{type(model).__name__}.predict_scores"
     if not callable(getattr(model, "predict_scores", None)):
         raise InputError(f"{source}: a model that gives a ranking needs this method.")
@@ -94,7 +94,7 @@ def predicted_scores(model: Any, data: ChoiceData) -> Floats:
 
 
 def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, remedy: str) -> Floats:
-    """Convert one value per table row to one per alternative (N,). Raise InputError for a wrong length or NaN."""
+    """Convert values per table row to values per alternative (N,). Raise InputError for a wrong length or NaN."""
     rows = _floats(values, source)
     if rows.shape != (data.n_rows,):
         raise InputError(
@@ -109,7 +109,7 @@ def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, reme
 
 
 def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
-    """Convert true probabilities per table row to one per alternative (N,). Raise InputError if they are not valid."""
+    """Convert true probabilities from table rows to alternatives (N,). Raise InputError if they are not valid."""
     values = _floats(truth, "truth")
     if values.shape != (data.n_rows,):
         raise InputError(
@@ -127,7 +127,7 @@ def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
 
 
 def _floats(values: Any, source: str) -> Floats:
-    """Return an array of floats. Raise InputError if the values are not numbers."""
+    """Return the values as an array of floats, or raise InputError if they are not numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -135,7 +135,7 @@ def _floats(values: Any, source: str) -> Floats:
 
 
 def _require_sum(p: Floats, data: ChoiceData, source: str, tolerance: float, remedy: str) -> None:
-    """Raise InputError if the probabilities (N,) of a set do not add up to 1; the message names the first such set."""
+    """Raise InputError, naming the first such set, if the probabilities (N,) of a set do not sum to 1."""
     sums = sum_by_set(p, data.offsets)
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= tolerance))
     if wrong.size:
@@ -146,7 +146,7 @@ def _require_sum(p: Floats, data: ChoiceData, source: str, tolerance: float, rem
 
 
 def _location(data: ChoiceData, alternative: np.intp) -> str:
-    """Return the table row and the choice set of an alternative, for a message."""
+    """Return the table row and the choice set of an alternative, for error messages."""
     set_index = np.searchsorted(data.offsets, alternative, side="right") - 1
     return f"row {data.rows[alternative]} (choice set {data.set_ids[set_index]})"
 
@@ -166,18 +166,18 @@ _WARNINGS = {
         "optimistic."
     ),
     "most": (
-        "The model was trained on {trained:,} of these {sets:,} choice sets and early-stopped on the rest, so these "
+        "The model was trained on {trained:,} of these {sets:,} choice sets and stopped early on the rest, so these "
         "scores are mostly in-sample and too optimistic."
     ),
     "some": (
-        "A choice set of this table equals one of the training table in all columns and in the choice. The two tables "
-        "may overlap, so these scores may be in-sample and too optimistic."
+        "A choice set of this table also occurs in the training table, with the same columns and choice. The two "
+        "tables may overlap, so these scores may be in-sample and too optimistic."
     ),
 }
 
 
 def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
-    """Return what share of a table's sets the model was trained on: "all", "most", "some" or "none known"."""
+    """Return how many of a table's sets the model was trained on: "all", "most", "some" or "none known"."""
     # The model may have been fitted without the columns of contents.
     if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:
         data = data.without_contents()
@@ -191,23 +191,23 @@ def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
 
 
 def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
-    """Return ``data`` as choice sets. Raise InputError unless the model was fitted to them."""
+    """Return ``data`` as choice sets, or raise InputError if the model was fitted to different choice sets."""
     sets = require_data(model, data)
     if training_overlap(model, sets) != "all":
         raise InputError(
-            "expected the choice sets that the model was fitted to, got different ones: the fingerprints differ."
+            "expected the choice sets that the model was fitted to, got different choice sets: the fingerprints differ."
         )
     return sets
 
 
 def in_sample_warning(model: ChoiceModel, data: Sets, overlap: TrainingOverlap | None = None) -> str | None:
-    """Return a warning if scores on this table are in-sample; None if no overlap with the training data is known."""
+    """Return a warning if scores on this table are in-sample, or None if no overlap with training data is known."""
     words = _WARNINGS.get(overlap or training_overlap(model, data))
     return None if words is None else words.format(trained=model.table_.choice_sets, sets=len(data))
 
 
 def _has_example(data: ChoiceData, example: Mapping[str, Any]) -> bool:
-    """Return True if a choice set of the table has the alternatives, the individual and the choice of the example."""
+    """Return True if a choice set of the table has the same alternatives, individual and choice as the example."""
     # 1. Find the candidates: sets of the same size with the same choice.
     rows = example["alternatives"]
     candidates = np.flatnonzero(data.sizes == len(rows))

@@ -1,9 +1,9 @@
-"""Evaluation of a model on a table with choices: metrics, their intervals, and their values for random guesses.
+"""Evaluation of a model on observed choices: metrics with intervals, and the same metrics for random guessing.
 
 Every value is the weighted mean of a metric (``metrics.py``) over choice sets, with a bootstrap interval
 (``bootstrap.py``) and, for reference, the value for the uniform model. If the table declares persons, persons are
-resampled, because the choices of a person depend on each other. For a model that gives a ranking only accuracies are
-computed, and normalised scores are marked as such.
+resampled, because the choices of a person depend on each other. For a model that gives only a ranking, only accuracies
+are computed. Metrics of normalised scores are marked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FIT_STATISTICS = {  # name -> number format
 
 
 def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
-    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; None for undefined ones."""
+    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; undefined statistics are None."""
     facts = model.require_fitted().facts
     statistics: dict[str, float | None] = dict.fromkeys(FIT_STATISTICS)
     sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons"), "parameters": model.num_parameters}
@@ -89,31 +89,32 @@ FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ToDictMixin, NotebookMixin):
-    """Evaluation of a model on a table, as returned by :func:`evaluate`; printed as a table.
+    """Evaluation of a model on a table, returned by :func:`evaluate` and printed as a table.
 
     Attributes
     ----------
     n_sets
         Number of choice sets.
     nll
-        Mean negative log-likelihood of the choices; inf if a choice has probability 0, None for a ranking.
+        Mean negative log-likelihood of the choices, which is inf if a choice has probability 0, and None for a ranking.
     top
-        For each n, the share of choices among the n most probable alternatives (top-n accuracy).
+        Top-n accuracy for each n: the share of choices that are among the n most probable alternatives.
     brier
-        Mean squared distance between probabilities and choices: 0 at best, 2 at worst; None for a ranking.
+        Brier score: the mean squared distance between probabilities and choices, from 0 (best) to 2 (worst), or None
+        for a ranking.
     kl
-        Mean Kullback-Leibler divergence from the true probabilities; None without ``truth`` and for a ranking.
+        Mean Kullback-Leibler divergence from the true probabilities, or None without ``truth`` or for a ranking.
     n_impossible
-        Number of choices to which the model gave probability 0.
+        Number of observed choices to which the model gives probability 0.
     intervals
-        For each metric ("nll", "top_1", ..., "brier", "kl"), the two ends of its interval; (-inf, inf) if only one set
-        has a positive weight; empty without resamples.
+        Interval ends of each metric ("nll", "top_1", ..., "brier", "kl"). An interval is (-inf, inf) if only one set
+        has a positive weight. Without resamples, the mapping is empty.
     uniform
         For each metric, its value for guessing at random.
     level
         Confidence level of the intervals.
     gives
-        Kind of the model's predictions: "probabilities", "scores" or "ranking"; see ``ChoiceModel.gives``.
+        Kind of the model's predictions: "probabilities", "scores" or "ranking".
     """
 
     n_sets: int
@@ -136,23 +137,23 @@ class Report(ToDictMixin, NotebookMixin):
 
     @property
     def values(self) -> dict[str, float | None]:
-        """Value of each metric, under the same names as in ``intervals`` and ``uniform``."""
+        """Value of each metric, by the names used in ``intervals`` and ``uniform``."""
         tops = {f"top_{n}": value for n, value in self.top.items()}
         divergence = {"kl": self.kl} if self.kl is not None or "kl" in self.uniform else {}
         return {"nll": self.nll, **tops, "brier": self.brier, **divergence}
 
     @property
     def shown_top(self) -> list[int]:
-        """Values of n whose top-n accuracy is shown: those for which it can be below 1."""
+        """Values of n whose top-n accuracy can be below 1 and is therefore shown."""
         return [n for n in self.top if discriminating_metrics([f"top_{n}"], self.uniform)]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the metrics with their intervals, and those of the uniform model; :meth:`to_dict` returns the values.
+        """Plot the metrics of the model, with intervals, and of the uniform model; :meth:`to_dict` returns the values.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None (default) for a new figure.
+            Axes to draw on. If None (default), a new figure is created.
 
         Returns
         -------
@@ -165,11 +166,11 @@ class Report(ToDictMixin, NotebookMixin):
 
     @property
     def pseudo_r2(self) -> float | None:
-        """McFadden's pseudo-R2, 1 - NLL / NLL of the uniform model; None for a ranking or if it is not defined."""
+        """McFadden's pseudo-R2, 1 - NLL / NLL of the uniform model, or None for a ranking or if undefined."""
         return pseudo_r2(self.nll, self.uniform.get("nll", 0.0))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values; infinite numbers become None (``nll`` is infinite if ``n_impossible``)."""
+        """Return the report as JSON values; infinite numbers, such as ``nll`` if ``n_impossible`` > 0, become None."""
         return {name: value for name, value in super().to_dict().items() if name != "kl" or "kl" in self.values}
 
     def to_markdown(self) -> str:
@@ -179,14 +180,14 @@ class Report(ToDictMixin, NotebookMixin):
 
     def __str__(self) -> str:
         noun = "choice set" if self.n_sets == 1 else "choice sets"
-        zeros = [f"{self.n_impossible:,} of the choices got probability 0."] if self.n_impossible else []
+        zeros = [f"Observed choices with predicted probability 0: {self.n_impossible:,}."] if self.n_impossible else []
         return "\n".join([f"{self.n_sets:,} {noun}", text_table(self._cells()), *zeros, *self._notes()])
 
     def _notes(self) -> list[str]:
         return [*notes_on_omitted_metrics(self.top, self.uniform), *([FOOTNOTE] if self.gives == "scores" else [])]
 
     def _cells(self) -> list[list[str]]:
-        """Return the table as text: a header, then one row per metric."""
+        """Return the table as rows of text: a header, then one row per metric."""
         head = ["metric", "value", *([f"{self.level:.0%} interval"] if self.intervals else []), "uniform"]
         rows = [head]
         for name in discriminating_metrics(self.values, self.uniform):
@@ -216,10 +217,10 @@ def evaluate(
     Parameters
     ----------
     model
-        A fitted model, or any object with ``predict_log_proba(data)``; see :class:`Predictor`. If its attribute
-        ``gives`` is "ranking", ``predict_scores(data)`` is used, and only accuracies are computed.
+        A fitted model, or any object with a method ``predict_log_proba(data)``. If its attribute ``gives`` is
+        "ranking", ``predict_scores(data)`` is used, and only accuracies are computed.
     data
-        Choice sets with choices; or a table (path, data frame, mapping), which is read with the model's schema. A
+        Choice sets with observed choices, or a table (path, data frame, mapping) to read with the model's schema. A
         scanned table is processed shard by shard.
     top
         Values of n for which the top-n accuracy is computed. Default (1, 5).
@@ -229,8 +230,8 @@ def evaluate(
         True probabilities, one per row of the table. If given, the Kullback-Leibler divergence is computed. Default
         None.
     resamples
-        Number of bootstrap resamples for the intervals; 0 for no intervals. Default 1,000. Persons are resampled if the
-        table declares them, otherwise choice sets.
+        Number of bootstrap resamples for the intervals. If 0, no intervals are computed. Default 1,000. Persons are
+        resampled if the table declares them, otherwise choice sets.
     ties
         Treatment of tied probabilities in accuracies: "expected" (default) computes the expected accuracy over random
         tie-breaks; "random" breaks ties at random, as in the paper.
@@ -238,7 +239,7 @@ def evaluate(
     Returns
     -------
     Report
-        The metrics with their intervals, and their values for guessing at random.
+        The metrics with their intervals, and the same metrics for random guessing.
 
     Raises
     ------
@@ -288,9 +289,9 @@ def evaluate(
 
 
 def _persons(data: ChoiceData | ScannedData) -> Ints | None:
-    """Return the index of the first set of the same person for each set (S,); None if there are no persons.
+    """Return, for each set (S,), the index of the first set of the same person, or None if persons are not declared.
 
-    This numbering is the same for tables on disk and in memory.
+    These person indices are the same whether the table is on disk or in memory.
     """
     if data.schema.group_column is None:
         return None
@@ -301,7 +302,7 @@ def _persons(data: ChoiceData | ScannedData) -> Ints | None:
 def _intervals(
     per_set: Mapping[str, Floats], weights: Floats, persons: Ints | None, *, rng: np.random.Generator, resamples: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the interval of each metric; the bootstrap resamples ``persons`` (S,), or choice sets if it is None."""
+    """Return the bootstrap interval of each metric, resampling persons, or choice sets if ``persons`` (S,) is None."""
     values = np.column_stack(list(per_set.values()))  # (S, M)
     if persons is not None:
         values, weights = aggregate_by_group(values, weights, persons)
@@ -310,7 +311,7 @@ def _intervals(
 
 
 def require_evaluation_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
-    """Raise ConfigError if an option of an evaluation is not valid."""
+    """Raise ConfigError if an evaluation option is not valid."""
     if not isinstance(top, Collection) or not all(_is_whole(n, least=1) for n in top) or len(set(top)) < len(top):
         raise ConfigError(f"top must be distinct whole numbers of at least 1, such as (1, 5), got {top!r}.")
     for name, value in (("resamples", resamples), ("seed", seed)):
@@ -321,15 +322,15 @@ def require_evaluation_options(top: Any, resamples: int, seed: int, ties: str = 
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    """Return True for an integer of at least ``least``."""
+    """Return True if the value is an integer of at least ``least``."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
 def discriminating_metrics(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
     """Return the metrics that can differ between models.
 
-    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. This holds if and only if the
-    top-n accuracy of the uniform model is 1.
+    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. This is the case if and only
+    if the top-n accuracy of the uniform model is 1.
     """
     return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]
 

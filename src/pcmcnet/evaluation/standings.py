@@ -1,7 +1,7 @@
-"""The result of a leaderboard: a comparison for each table, and the standing of each model over all tables.
+"""The result of a leaderboard: a comparison for each table, and the standing of each model across all tables.
 
-Models are ranked by their NLL on each table. Models without an NLL on a table share the last ranks there, so that a
-model that cannot be applied counts as one of the worst.
+Models are ranked by their NLL on each table. Models without an NLL on a table are tied for the last ranks on this
+table, so that an inapplicable model counts as one of the worst.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _DIGITS = 9  # decimals to which losses are rounded, so that rounding errors do 
 
 
 def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
-    """Rank the models on each table from 1 to k, the lowest loss first; models with equal losses share their mean rank.
+    """Rank the models on each table from 1 (lowest loss) to k; models with equal losses get the mean of their ranks.
 
-    A model without a loss has the loss inf; such models share the last ranks.
+    Represent a missing loss by inf: models without a loss are tied for the last ranks.
 
     Examples
     --------
@@ -57,14 +57,14 @@ def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
     """
     v = np.round(np.asarray(losses, dtype=np.float64), _DIGITS)
     if v.ndim != 2 or np.isnan(v).any():
-        raise InputError(f"losses: expected numbers (tables, models) without NaN, got shape {v.shape}.")
+        raise InputError(f"losses: expected an array of shape (tables, models) without NaN, got shape {v.shape}.")
     model, rival = v[:, :, None], v[:, None, :]
     ranked: Floats = (rival < model).sum(-1) + ((rival == model).sum(-1) + 1) / 2
     return ranked
 
 
 def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> float:
-    """Return the difference above which two mean ranks differ significantly, for k models on N tables.
+    """Return Nemenyi's critical distance: mean ranks that are further apart differ significantly.
 
     Examples
     --------
@@ -80,10 +80,10 @@ def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> floa
 
 
 def groups_within_distance(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
-    """Return the largest groups of models whose mean ranks, in ascending order (k,), differ by at most the distance.
+    """Return the maximal groups of models whose mean ranks (k,), in ascending order, differ by at most ``distance``.
 
-    A group has at least two models, and is given by the positions of its first and last model. No group contains
-    another.
+    A group has at least two models and is given by the positions of its first and last model. No group is contained in
+    another group.
 
     Examples
     --------
@@ -122,17 +122,17 @@ class TableResult(ToDictMixin):
     ranked: bool = True  # whether the table counts in ranks
 
     def row(self, label: str) -> ComparisonRow | None:
-        """Return the row of a model (by its label) in the comparison; None if it has no NLL on this table."""
+        """Return the comparison row of the model with this label, or None if the model has no NLL on this table."""
         match = next((row for row in self.comparison.rows if row.label == label), None)
         return match if match is not None and match.error is None and "nll" in match.values else None
 
     def nll(self, label: str) -> float:
-        """Return the NLL of a model (by its label); inf if it has no NLL."""
+        """Return the NLL of the model with this label, or inf if the model has no NLL on this table."""
         row = self.row(label)
         return np.inf if row is None else row.values["nll"]
 
     def reason(self, label: str) -> str | None:
-        """Return why a model (by its label) has no NLL on this table; None if it has one."""
+        """Return the reason why the model with this label has no NLL on this table, or None if it has an NLL."""
         if self.row(label) is not None:
             return None
         if label in self.absent:
@@ -140,7 +140,7 @@ class TableResult(ToDictMixin):
         return self.comparison[label].error or "a ranking gives no probabilities"
 
     def verdict(self, label: str) -> Verdict:
-        """Return the verdict on a model.
+        """Return the verdict on a model for this table.
 
         Parameters
         ----------
@@ -150,8 +150,8 @@ class TableResult(ToDictMixin):
         Returns
         -------
         str
-            "best"; "tied" if the difference from the best model is not significant; "worse" if it is; or "missing" if
-            the model has no NLL on this table.
+            "best", "tied" (not significantly worse than the best model), "worse" (significantly worse), or "missing"
+            (the model has no NLL on this table).
         """
         row = self.row(label)
         if row is None or row.difference is None:
@@ -168,7 +168,7 @@ class TableResult(ToDictMixin):
 
 
 def nll_cell(table: TableResult, label: str) -> str:
-    """Format an NLL with its mark and verdict, such as "0.8123 best"."""
+    """Format the NLL of a model on a table with the verdict, such as "0.8123 best"."""
     row, verdict = table.row(label), table.verdict(label)
     if row is None:
         return "-"
@@ -177,7 +177,7 @@ def nll_cell(table: TableResult, label: str) -> str:
 
 
 def plain_row(table: TableResult, label: str) -> dict[str, Any]:
-    """Return the row for one table and one model as JSON values."""
+    """Return the results of one model on one table as JSON values."""
     row, numbers = table.row(label), dict[str, Any]()
     for name in ("nll", DIFFERENCE):
         value = None if row is None else row.difference if name == DIFFERENCE else row.values[name]
@@ -194,7 +194,7 @@ def plain_row(table: TableResult, label: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """The standing of a model over the ranked tables."""
+    """Mean ranks and other summary statistics of a model over the ranked tables."""
 
     model: str  # label
     mean_rank: float
@@ -208,18 +208,18 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard(ToDictMixin, NotebookMixin):
-    """Comparison of models on many tables, as returned by :func:`leaderboard`; printed as tables.
+    """Comparison of models on many tables, returned by :func:`leaderboard`.
 
     Attributes
     ----------
     models
-        Labels of the models, in the given order.
+        Labels of the models, in the order in which they were given.
     tables
-        Result of each table.
+        Results for each table.
     skipped
-        For each skipped table, the reason why it was skipped.
+        Mapping from the names of skipped tables to the reasons.
     design
-        Settings of the leaderboard: folds, seed, sizes, limits, machine, versions.
+        Settings of the leaderboard: folds, seed, limits, machine and versions.
     """
 
     models: tuple[str, ...]
@@ -248,7 +248,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Parameters
         ----------
         use
-            Keep only the tables for this use. Default None: all.
+            Restrict the results to tables with this use. Default None: all tables.
         """
         return tuple(table for table in self.tables if table.ranked and use in (None, table.use))
 
@@ -258,18 +258,18 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Parameters
         ----------
         use
-            Keep only the tables for this use. Default None: all.
+            Restrict the results to tables with this use. Default None: all tables.
         """
         losses = [[table.nll(label) for label in self.models] for table in self.ranked(use)]
         return ranks(np.array(losses, dtype=np.float64).reshape(-1, len(self.models)))
 
     def standings(self, use: Use | None = None) -> tuple[Standing, ...]:
-        """Return the standing of each model, the best mean rank first.
+        """Return the standing of each model, in order of mean rank, best first.
 
         Parameters
         ----------
         use
-            Keep only the tables for this use. Default None: all.
+            Restrict the results to tables with this use. Default None: all tables.
         """
         tables, table_ranks = self.ranked(use), self.ranks(use)
         if not tables:
@@ -295,22 +295,22 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return tuple(sorted(standings, key=lambda standing: standing.mean_rank))
 
     def _is_significantly_best(self, label: str, table: TableResult) -> bool:
-        """Return True if every other model with an NLL is significantly worse on a table."""
+        """Return True if all other models with an NLL on the table are significantly worse than this model."""
         rivals = [table.verdict(rival) for rival in self.models if rival != label]
         return table.verdict(label) == "best" and "worse" in rivals and "tied" not in rivals
 
     def critical_distance(self, use: Use | None = None) -> float:
-        """Return the difference above which two mean ranks differ significantly.
+        """Return the critical distance between mean ranks: a larger difference is significant.
 
         Parameters
         ----------
         use
-            Keep only the tables for this use. Default None: all.
+            Restrict the results to tables with this use. Default None: all tables.
         """
         return critical_distance(len(self.models), len(self.ranked(use)))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return one row of JSON values per table and model; missing and infinite numbers are None."""
+        """Return one row of JSON values per table and model, with None for missing and infinite numbers."""
         return [plain_row(table, label) for table in self.tables for label in self.models]
 
     def to_frame(self) -> Any:
@@ -318,7 +318,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return data_frame(pa.Table.from_pylist(self.to_rows()), instead="to_rows()")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the leaderboard as JSON values; infinite numbers become None."""
+        """Return the leaderboard as JSON values, with None for infinite numbers."""
         distance = self.critical_distance() if len(self.models) > 1 and self.ranked() else None
         return {**super().to_dict(), "critical_distance": distance, "standings": to_json(self.standings())}
 
@@ -328,7 +328,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Parameters
         ----------
         details
-            Also include the comparison of each table. Default False.
+            Whether to include the comparison for each table. Default False.
         """
         parts = [markdown_table(cells) for cells in (self.standing_cells(), self.nll_cells())]
         notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
@@ -343,7 +343,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
     @property
     def verdict(self) -> str:
-        """A sentence on the model with the best mean rank and on those that do not differ significantly from it."""
+        """Sentence that names the model with the best mean rank, and the models that it does not significantly beat."""
         standings, n = self.standings(), len(self.ranked())
         if not n:
             return "No model is ranked: there are no results."
@@ -354,8 +354,8 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         within = first.mean_rank + self.critical_distance()
         close = [standing.model for standing in standings[1:] if standing.mean_rank <= within]
         if not close:
-            return f"{best}; all other models rank significantly lower."
-        return f"{best}; the difference from {', '.join(close)} is not significant."
+            return f"{best}; its lead over every other model is significant."
+        return f"{best}; its lead over {', '.join(close)} is not significant."
 
     @property
     def how(self) -> str:
@@ -368,22 +368,22 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the reader of the tables."""
-        notes = ["best: lowest NLL on the table; tied: not significantly worse (p above 0.05, not corrected)."]
+        """Notes printed below the tables."""
+        notes = ["best: lowest NLL on the table; tied: not significantly worse than the best (uncorrected p > 0.05)."]
         if any(row.gives == "scores" for table in self.tables for row in table.comparison.rows):
             notes.append(f"{FOOTNOTE}.")
         if self.ranked():
             folds = self.design["folds"]
-            notes.append(f"seconds, parameters: median over the tables, for a fit to {folds - 1} of {folds} folds.")
+            notes.append(f"seconds and parameters: medians over the tables, for fits to {folds - 1} of {folds} folds.")
         if len(self.models) > 1 and self.ranked():
             notes.append(f"Mean ranks differ significantly if they are more than {self.critical_distance():.2f} apart.")
         notes += [
-            f"{table.name}: {table.comparison.n_sets:,} of {table.whole:,} choice sets."
+            f"{table.name}: a sample of {table.comparison.n_sets:,} of {table.whole:,} choice sets."
             for table in self.tables
             if table.comparison.n_sets < table.whole
         ]
         unranked = [table.name for table in self.tables if not table.ranked]
-        notes += [f"{name} does not count in ranks: its choices are those of another table." for name in unranked]
+        notes += [f"{name} is not ranked, because it contains the same choices as another table." for name in unranked]
         reasons: dict[tuple[str, str], list[str]] = {}
         for table in self.tables:
             for label in self.models:
@@ -393,7 +393,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return notes + [f"{name} skipped: {reason}" for name, reason in self.skipped.items()]
 
     def standing_cells(self) -> list[list[str]]:
-        """Return the standings as text: a header, then one row per model, the best first."""
+        """Return the standings as rows of text: a header, then one row per model, best first."""
         uses = list(dict.fromkeys(table.use for table in self.ranked()))
         shown = uses if len(uses) > 1 else []
         counts = ["tables", "significantly best", "not worse than best"]
@@ -406,7 +406,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return table
 
     def nll_cells(self) -> list[list[str]]:
-        """Return the NLL of every model as text: a header, then one row per table."""
+        """Return the NLL of every model as rows of text: a header, then one row per table."""
         labels = [standing.model for standing in self.standings()] or list(self.models)
         floors = any(table.floor is not None for table in self.tables)
         table = [["NLL", "use", "sets", *(["floor"] if floors else []), *labels]]
@@ -417,43 +417,43 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return table
 
     def plot(self, use: Use | None = None, path: str | Path | None = None, ax: Axes | None = None) -> Axes | Figure:
-        """Draw the mean ranks, with bars that join models whose ranks do not differ significantly.
+        """Plot the mean ranks, with bars that connect models whose mean ranks do not differ significantly.
 
         Parameters
         ----------
         use
-            Use only the tables of one use. Default None: all.
+            Restrict the plot to tables with this use. Default None: all tables.
         path
-            Also write the figure to this file: .png, .pdf or .svg. Default None.
+            File to which the figure is also written (.png, .pdf or .svg). Default None: no file is written.
         ax
-            Axes to draw on; None (default) for a new figure.
+            Axes to draw on. If None (default), a new figure is created.
 
         Returns
         -------
         matplotlib.axes.Axes or matplotlib.figure.Figure
-            The axes given, or the new figure; :meth:`to_frame` has the numbers.
+            The given axes, or the new figure. :meth:`to_frame` returns the plotted numbers.
 
         Raises
         ------
         InputError
-            If there are fewer than two models, or no table.
+            If there are fewer than two models, or no tables.
         """
         from pcmcnet.plots.leaderboard import plot_leaderboard
 
         return plot_leaderboard(self, use, path, ax)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write leaderboard.json, leaderboard.md and, if there are ranks to compare, leaderboard.png.
+        """Write leaderboard.json, leaderboard.md and, if at least two models are ranked, leaderboard.png.
 
         Parameters
         ----------
         folder
-            Folder to write to; it is created if necessary.
+            Output folder, which is created if necessary.
 
         Returns
         -------
         list of Path
-            The files written.
+            Paths of the written files.
         """
         path = require_folder(folder)
         files = [path / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
@@ -469,6 +469,6 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that are not None; None if there are no such values."""
+    """Return the median of the values that are not None, or None if there are no such values."""
     numbers = [value for value in values if value is not None]
     return float(np.median(numbers)) if numbers else None

@@ -1,1 +1,1 @@
-"""The paper's experiments: each fits its models, evaluates them and writes a report with the published results."""
+"""The paper's experiments: fit and evaluate the models, and report the results next to the published ones."""

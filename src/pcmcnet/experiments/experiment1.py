@@ -1,4 +1,4 @@
-"""Experiment 1 of the paper: context effects of the MLBA model. Table 1 and figure 2."""
+"""Experiment 1 of the paper: context effects of the MLBA model. This module reproduces table 1 and figure 2."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AS_PUBLISHED = ", the paper's settings"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model of table 1, with its row in the paper's table."""
+    """A model of table 1, with the published row of the paper's table."""
 
     label: str
     row: report.Divergence
@@ -58,14 +58,14 @@ class Contestant:
 
 @dataclass(frozen=True)
 class FreshSets:
-    """Test sets with their true probabilities, one per row."""
+    """Test sets, with the true probability of each row."""
 
     data: ChoiceData
     truth: Floats
 
     @classmethod
     def of(cls, table: pa.Table) -> FreshSets:
-        """Return the test sets of a simulated table."""
+        """Read test sets and their true probabilities from a simulated table."""
         return cls(ChoiceData.from_long(table, **ROLES), table["true_prob"].to_numpy())
 
     def floor(self) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class FreshSets:
 
 @dataclass(frozen=True)
 class _Truth:
-    """The true probabilities as a model."""
+    """Model that predicts the true probabilities."""
 
     p: Floats
 
@@ -88,7 +88,7 @@ class _Truth:
 
 
 def simple_models() -> list[Contestant]:
-    """Return the MNL with two coefficients, and the PCMC over 8 x 8 bins and the two fixed alternatives."""
+    """Return the MNL with two coefficients, and the PCMC whose items are 8 x 8 bins and the two fixed alternatives."""
     rows = report.published_table1()
     bins = {"attr1": 8, "attr2": 8}
     chain: dict[str, Any] = {"bins": bins, "identified": ("a", "b"), "restarts": 1, "ridge": 0.1, "speeds": 1.0}
@@ -101,9 +101,9 @@ def simple_models() -> list[Contestant]:
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
     """Return PCMC-Nets with 16 units per layer and this library's defaults, except for learning rate and weight decay.
 
-    As in the paper, the inputs are only the features, without labels, and there is no inner logit. A network
-    with one layer of 16 units learns too slowly at the default learning rate of 0.005; networks with two and three
-    layers also work with a higher rate. A few hundred weights for 20,000 choice sets need almost no weight decay, so
+    As in the paper, the inputs are only the features, without labels, and there is no inner logit. A network with one
+    layer of 16 units learns too slowly at the default learning rate of 0.005. A higher rate also works for networks
+    with two and three layers. With a few hundred weights and 20,000 choice sets, almost no weight decay is needed, so
     the fits do not search for the best value.
     """
     options: dict[str, Any] = {"lr": 0.02, "labels": False, "utility": "none", "weight_decay": 0.01}
@@ -112,7 +112,7 @@ def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) ->
 
 
 def paper_networks(epochs: int | None = None) -> list[Contestant]:
-    """Return PCMC-Nets with the paper's settings: 100 epochs with one choice set per step."""
+    """Return PCMC-Nets with the paper's settings: 100 epochs with batches of one choice set."""
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     return [_network(depth, lambda hidden: PCMCNet.paper(hidden, **options), AS_PUBLISHED) for depth in (1, 2, 3)]
 
@@ -123,12 +123,12 @@ def _network(depth: int, make: Callable[[tuple[int, ...]], ChoiceModel], suffix:
 
 
 def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
-    """Return the training sets, which are read from a table or simulated."""
+    """Read the training sets from a table, or simulate them."""
     return _with_names_abc(ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES))
 
 
 def _with_names_abc(data: ChoiceData) -> ChoiceData:
-    """Rename the alternatives to a, b and c; a and b are recognised by their attributes."""
+    """Rename the alternatives to a, b and c, recognising a and b by their attributes."""
     assert data.labels is not None
     attributes = np.column_stack([stored_values(data.features[name]) for name in ROLES["features"]])
     names = []
@@ -138,13 +138,13 @@ def _with_names_abc(data: ChoiceData) -> ChoiceData:
     if sorted(names) != ["a", "b", "c"]:
         raise SchemaError(
             f"expected three alternatives, one with the attributes {mlba.A} and one with {mlba.B} in every set, got "
-            f"{list(data.labels.categories)}. Use a table of the form that `pcmcnet simulate mlba` writes."
+            f"{list(data.labels.categories)}. Use a table with the format of `pcmcnet simulate mlba`."
         )
     return replace(data, labels=Categorical(data.labels.codes, tuple(names)))
 
 
 def describe_source(data: str | Path | None, train: ChoiceData, seed: int) -> str:
-    """Return a description of the training sets: their number, and their file or seed."""
+    """Describe the training sets: their number, and the source file or seed."""
     where = f"simulated, seed {seed + 1}" if data is None else f"{Path(data).name}, SHA-256 {train.fingerprint()}"
     return f"{len(train):,} ({where})"
 
@@ -164,7 +164,7 @@ TITLE = "Table 1 of the paper and this run: KL divergence from the true model, o
 
 @dataclass(frozen=True)
 class Table1Row:
-    """The fits of a model with several seeds, and their evaluations on the test sets."""
+    """Fits of a model with several seeds, and the evaluation of each fit on the test sets."""
 
     contestant: Contestant
     models: tuple[ChoiceModel, ...]
@@ -174,12 +174,12 @@ class Table1Row:
 
     @property
     def kl(self) -> list[float]:
-        """The divergence of each fit."""
+        """KL divergence of each fit from the true model."""
         return [float(np.nan if report.kl is None else report.kl) for report in self.reports]
 
     @property
     def best_fit(self) -> int:
-        """Position of the fit with the smallest training NLL; no test set is used for this choice."""
+        """Index of the fit with the smallest training NLL, which is chosen without using test sets."""
         return int(np.argmin(self.train_nll))
 
     def mean(self, name: str) -> float:
@@ -201,7 +201,7 @@ def measure_models(
     Parameters
     ----------
     contestants
-        Models to fit; models that do not depend on the seed are fitted once.
+        Models to fit. Models that do not depend on the seed are fitted once.
     train, fresh
         Training sets and test sets.
     seeds, seed
@@ -212,7 +212,7 @@ def measure_models(
     Raises
     ------
     TrainingError
-        If a model does not have the same number of parameters as in the paper.
+        If the number of parameters of a model differs from the paper.
     """
     return [_measure(c, train, fresh, range(seed, seed + (seeds if c.drawn else 1)), device) for c in contestants]
 
@@ -237,7 +237,7 @@ def _measure(contestant: Contestant, train: ChoiceData, fresh: FreshSets, seeds:
 
 
 def table1_cells(rows: Sequence[Table1Row], floor: tuple[float, float]) -> Cells:
-    """Return the published and the measured values; ``floor`` is the NLL and TOP 1 of the true model."""
+    """Return the published and measured values as rows of text; ``floor`` is the NLL and TOP 1 of the true model."""
     head = ["model", "parameters", "KL, paper", "KL, here", "spread", "best fit", "difference", "NLL", "TOP 1", "fit s"]
     cells = [head]
     for row in rows:
@@ -251,7 +251,7 @@ def table1_cells(rows: Sequence[Table1Row], floor: tuple[float, float]) -> Cells
 
 
 def table1_values(rows: Sequence[Table1Row], floor: tuple[float, float]) -> dict[str, Any]:
-    """Return the values of the table and of every fit, for JSON."""
+    """Return the values of table 1 and the results of every fit as JSON values."""
     return {
         "rows": [
             {
@@ -274,15 +274,15 @@ def table1_values(rows: Sequence[Table1Row], floor: tuple[float, float]) -> dict
 
 
 def table1_section(rows: Sequence[Table1Row], fresh: FreshSets) -> Section:
-    """Return the table with its notes."""
+    """Return the report section with table 1 and its notes."""
     floor = fresh.floor()
     seeds = max(len(row.models) for row in rows)
     several = (
-        f"KL is the mean over {seeds} fits from different seeds; spread is the range; best fit is the KL of the seed "
+        f"KL is the mean over {seeds} fits with different seeds; spread is the range; best fit is the KL of the fit "
         "with the smallest training NLL. MNL and PCMC do not depend on the seed and are fitted once."
     )
-    floor_note = "The true model has the smallest expected NLL: no model can beat it except by chance."
-    notes = (several if seeds > 1 else "One fit of each model.", floor_note)
+    floor_note = "The true model has the smallest expected NLL: another model can have a smaller NLL only by chance."
+    notes = (several if seeds > 1 else "Each model was fitted once.", floor_note)
     table = Table(cells=table1_cells(rows, floor))
     return Section(title="Divergence from the true model", blocks=(table, *map(note, notes)))
 
@@ -311,16 +311,16 @@ def run_table1(
     sets, fresh
         Numbers of simulated training sets and test sets (default: as in the paper).
     data
-        Table of training sets to use instead, with the columns choice_set, alternative, attr1, attr2 and chosen
-        (default None).
+        Table of training sets with the columns choice_set, alternative, attr1, attr2 and chosen. If None (default),
+        training sets are simulated.
     paper_settings
         Whether to also fit PCMC-Net with the paper's settings, which takes more than an hour per fit (default False).
     epochs
-        Number of epochs of the networks; None (default) for the defaults of each network.
+        Number of training epochs of the networks. If None (default), each network uses its default number.
     device
         Device of the fits (default "auto").
     command
-        Command line that is shown in the report (default "").
+        Command line to show in the report (default "").
 
     Returns
     -------
@@ -370,7 +370,7 @@ CAPTION = (
 def preference_maps(
     train: ChoiceData, *, epochs: int | None = None, cells: int = 128, seed: int = 0, device: str = "auto"
 ) -> dict[str, PreferenceMap]:
-    """Fit the models and return the panels of the figure, the true model first."""
+    """Fit the models, and return the panels of figure 2, with the true model first."""
     maps = {TRUTH: preference_map(mlba.probabilities, cells=cells)}
     for contestant in [*simple_models(), *networks(epochs, depths=[3])]:
         log.info("fitting %s", contestant.label)
@@ -380,13 +380,13 @@ def preference_maps(
 
 
 def preference_at(panel: PreferenceMap, c: Point) -> float:
-    """Return the preference in the cell that contains the attributes of c."""
+    """Return the preference for a over b in the cell that contains the attributes of c."""
     column, row = (int(np.abs(centres - value).argmin()) for centres, value in zip(panel[:2], c, strict=True))
     return float(panel.preference[row, column])
 
 
 def figure2_section(maps: Mapping[str, PreferenceMap], pictures: tuple[PictureFile, ...] = ()) -> Section:
-    """Return the figure with a table of the preferences at the marked points and the error of each model."""
+    """Return the report section with figure 2, the preferences at the marked points and the error of each model."""
     points = [f"c at {x:g}, {y:g} ({name})" for name, (x, y) in PAPER_CONTEXTS.items()]
     cells = [["model", *points, "lowest", "highest", "mean error"]]
     for title, panel in maps.items():
@@ -395,14 +395,17 @@ def figure2_section(maps: Mapping[str, PreferenceMap], pictures: tuple[PictureFi
         span = [f"{end:.3f}" for end in (panel.preference.min(), panel.preference.max())]
         cells.append([title, *at, *span, "-" if title == TRUTH else f"{error:.4f}"])
     notes = (
-        "Attraction and compromise raise the preference for a above 0.5; similarity lowers it, in the true one below.",
+        (
+            "Attraction and compromise raise the preference for a above 0.5. "
+            "Similarity lowers this preference, to below 0.5 in the true model."
+        ),
         "Mean error: mean absolute error of the preference over all cells.",
     )
     return Section(title="Preference for a over b", blocks=(Table(cells=cells), *map(note, notes), *pictures))
 
 
 def figure2_values(maps: Mapping[str, PreferenceMap]) -> dict[str, Any]:
-    """Return the values of the figure's table, for JSON."""
+    """Return the values in the table below figure 2 as JSON values."""
     return {
         title: {
             **{name: preference_at(panel, point) for name, point in PAPER_CONTEXTS.items()},
@@ -425,7 +428,7 @@ def run_figure2(
     device: str = "auto",
     command: str = "",
 ) -> ExperimentResult:
-    """Reproduce figure 2, with an additional panel for the error, and write it with a report.
+    """Reproduce figure 2, with an additional panel for the error, and write the figure and a report.
 
     Parameters
     ----------
@@ -434,7 +437,7 @@ def run_figure2(
     seed, sets, data, epochs, device, command
         See :func:`pcmcnet.experiments.experiment1.run_table1`.
     cells
-        Number of values of each attribute of c (default 128).
+        Number of grid values for each attribute of c (default 128).
 
     Returns
     -------

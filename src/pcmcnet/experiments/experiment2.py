@@ -50,14 +50,14 @@ SHARES = (0.8, 0.1, 0.1)  # training, development and test part of a simulated t
 
 @dataclass(frozen=True)
 class SimulatedParts:
-    """Parts of a simulated table, and the NLL of the true model on its test part."""
+    """Parts of a simulated table, and the NLL of the true model on the test part."""
 
     parts: FoldData
     best_nll: float
 
 
 def with_airline(table: pa.Table) -> pa.Table:
-    """Return the table with a column for the airline of the first flight, which is the first word of ``airlines``.
+    """Return the table with an added column for the airline of the first flight, the first word of ``airlines``.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def with_airline(table: pa.Table) -> pa.Table:
 
 
 def read_folder(folder: str | Path) -> FoldData:
-    """Return the training, development and test parts from the paper's three files."""
+    """Read the training, development and test parts from the paper's three files."""
     path = Path(folder)
     if not path.is_dir():
         raise InputError(f"expected a folder with {', '.join(FILES.values())}, got {path}.")
@@ -99,7 +99,7 @@ def _read(path: Path) -> ChoiceData:
 
 
 def larch_table() -> ChoiceData:
-    """Return the 615 bookings that come with the package larch.
+    """Return the 615 bookings included in the package larch.
 
     Origin and destination stay separate columns, because 615 bookings are too few for 91 origin-destination pairs.
     """
@@ -110,7 +110,7 @@ def larch_table() -> ChoiceData:
 
 
 def simulate(sets: int, seed: int) -> SimulatedParts:
-    """Simulate choice sets and split them into three parts."""
+    """Simulate choice sets, and split them into training, development and test parts."""
     from pcmcnet.datasets import airline
 
     table = with_airline(airline.simulate(sets, seed=seed))
@@ -147,7 +147,7 @@ ENGINEERED = (
 
 @dataclass(frozen=True)
 class Table3Row:
-    """The evaluation of a model on test sets, or its ``error``."""
+    """Evaluation of a model on the test sets, or the ``error`` if the model failed."""
 
     label: str
     model: ChoiceModel
@@ -158,7 +158,7 @@ class Table3Row:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the measured and the published values, for JSON."""
+        """Return the measured and published values as JSON values."""
         return {
             "model": self.label,
             "values": dict(self.values),
@@ -178,11 +178,11 @@ def table3_models(*, paper_settings: bool = False, epochs: int | None = None) ->
     Parameters
     ----------
     paper_settings
-        Whether PCMC-Net has the published settings: 2 x 512 units, dropout 0.5, batches of 16, a constant learning rate
-        of 0.001, early stopping, and a refit to the training and development parts together for the same number of
+        Whether PCMC-Net uses the published settings: 2 x 512 units, dropout 0.5, batches of 16, a constant learning
+        rate of 0.001, early stopping, and a refit to the training and development parts together for the same number of
         epochs. The default is False.
     epochs
-        Maximum number of epochs of PCMC-Net; None (default) for the default of PCMC-Net.
+        Maximum number of epochs of PCMC-Net. If None (default), PCMC-Net uses its default maximum.
     """
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     # The published number of 66 epochs is the result of early stopping in the paper.
@@ -221,7 +221,7 @@ def evaluate_on_test_part(
 def cross_validate(
     contestants: Mapping[str, ChoiceModel], data: ChoiceData, folder: Path, *, folds: int, seed: int, **options: Any
 ) -> list[Table3Row]:
-    """Cross-validate all models, passing the options on to ``compare``; every choice set is held out once."""
+    """Cross-validate all models, passing the options to ``compare``, so that every choice set is held out once."""
     rows = []
     for row in compare(contestants, data, folds, seed, top=TOP, folder=folder, **options).rows:
         intervals = {name: ends for name, ends in row.intervals.items() if name in row.values}
@@ -231,7 +231,7 @@ def cross_validate(
 
 
 def table3_cells(rows: list[Table3Row]) -> Cells:
-    """Return the published values, and the measured values with 95 % intervals."""
+    """Return the published values, and the measured values with 95 % intervals, as rows of text."""
     heads = [f"{name}, {source}" for name in ("TOP 1", "TOP 5", "NLL") for source in ("paper", "here")]
     cells = [["method", *heads, "parameters", "fit s"]]
     for row in rows:
@@ -248,7 +248,7 @@ def table3_cells(rows: list[Table3Row]) -> Cells:
 
 
 def _with_interval(row: Table3Row, name: str) -> str:
-    """Return a value with its interval; scores and rankings have no NLL."""
+    """Format a metric with its interval; models that give scores or rankings have no NLL."""
     if name not in row.values or (name == "nll" and row.model.gives != "probabilities"):
         return "-"
     low, high = row.intervals[name]
@@ -275,22 +275,22 @@ def run_table3(
     folder
         Folder for report.md, report.html, result.json and the fitted models.
     data
-        Folder with the paper's three files, whose names are in ``FILES`` (default None).
+        Folder with the paper's three files, which are named in ``FILES`` (default None).
     simulated
-        Whether to simulate choice sets instead (default False).
+        Whether to use simulated choice sets (default False).
     sets
-        Number of simulated choice sets; None (default) for the number in the paper.
+        Number of simulated choice sets. If None (default), the number in the paper is used.
     folds
-        Number of folds for larch's table, which is used if neither ``data`` nor ``simulated`` is given; None (default)
-        for 5.
+        Number of cross-validation folds for larch's table, which is used if neither ``data`` nor ``simulated`` is
+        given. If None (default), 5 folds are used.
     seed
-        Seed of simulation, splits, fits and resampling (default 0).
+        Seed for simulation, splits, fits and resampling (default 0).
     paper_settings, epochs
         See :func:`table3_models`.
     device
         Device of the fits (default "auto").
     command
-        Command line that is shown in the report (default "").
+        Command line to show in the report (default "").
 
     Returns
     -------
@@ -300,7 +300,7 @@ def run_table3(
     Raises
     ------
     ConfigError
-        If ``data``, ``simulated``, ``sets`` and ``folds`` do not go together.
+        If ``data``, ``simulated``, ``sets`` and ``folds`` are incompatible.
     """
     if data is not None and simulated:
         raise ConfigError("data and simulated are mutually exclusive: use only one of them.")
@@ -341,7 +341,7 @@ def run_table3(
 
 
 def _sizes(parts: FoldData) -> str:
-    """Return the number of choice sets in each part as text."""
+    """Describe the number of choice sets in each part as text."""
     train, valid, test = len(parts.train), len(parts.valid or ()), len(parts.test)
     return f"{train:,} training sets, {valid:,} development sets, {test:,} test sets"
 
@@ -349,7 +349,7 @@ def _sizes(parts: FoldData) -> str:
 def _section(rows: list[Table3Row], source: str, floor: Mapping[str, float]) -> Section:
     best = [f"The best possible NLL on these test sets (the true model): {nll:.3f}." for nll in floor.values()]
     data_note = (
-        "The paper's results are for 27,160 training and 6,791 test bookings, which are different data."
+        "The paper's results are based on different data: 27,160 training bookings and 6,791 test bookings."
         if not source.startswith(PAPER_FILES)
         else "No test set is used for fitting, early stopping or encoding."
     )

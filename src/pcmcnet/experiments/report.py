@@ -1,4 +1,4 @@
-"""Published results of the paper, saved fits of an experiment, and its report as Markdown, HTML and JSON."""
+"""Published results of the paper, saved fits of an experiment, and reports as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger("pcmcnet")
 
 
 class Divergence(NamedTuple):
-    """A row of table 1."""
+    """A row of the paper's table 1."""
 
     model: str
     parameters: int
@@ -40,7 +40,7 @@ class Divergence(NamedTuple):
 
 
 class Accuracy(NamedTuple):
-    """A row of table 3; a method without a likelihood has no ``nll``."""
+    """A row of the paper's table 3; ``nll`` is missing for methods without a likelihood."""
 
     model: str
     top_1: float
@@ -49,7 +49,7 @@ class Accuracy(NamedTuple):
 
 
 def published_table1() -> dict[str, Divergence]:
-    """Return the published divergences from the true model in experiment 1, by model, in the paper's order.
+    """Return the published KL divergences from the true model in experiment 1 by model, in the paper's order.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def published_table1() -> dict[str, Divergence]:
 
 
 def published_table2() -> dict[str, Any]:
-    """Return the options of PCMC-Net for the airline experiment, from the paper's table 2 and the text around it.
+    """Return the options of PCMC-Net in the airline experiment, from table 2 of the paper and its text.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def published_table2() -> dict[str, Any]:
 
 
 def published_table3() -> dict[str, Accuracy]:
-    """Return the published accuracies in the airline experiment, by model, in the paper's order.
+    """Return the published accuracies in the airline experiment by model, in the paper's order.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def fit_all(
     seed: int = 0,
     device: str = "auto",
 ) -> dict[str, ChoiceModel | Failure]:
-    """Fit and save every model; load models that have already been fitted to the same data with the same options.
+    """Fit and save every model, or load it if it was already fitted to the same data with the same options.
 
     A model that does not use the development part for early stopping is fitted to the training and development parts
     together. If a model fails, the result contains its error, and the other models are still fitted.
@@ -139,7 +139,7 @@ def fit_all(
 
 
 def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, path: Path, *, seed: int, device: str) -> ChoiceModel:
-    """Fit a copy of a model and save it with the duration of the fit."""
+    """Fit a copy of a model, and save the copy with the duration of the fit."""
     began, learner = time.perf_counter(), unfitted_copy(model)
     stops_on_dev = learner.stops_early and learner.get_params().get("min_delta") != "noise"
     part, held_out = (train, dev) if stops_on_dev else (train.concat(dev), None)
@@ -152,7 +152,7 @@ def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, path: Path, *, 
 
 
 def _folder_name(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, seed: int) -> str:
-    """Return a folder name with a hash of everything that the fit depends on."""
+    """Return a folder name with a hash of all inputs on which the fit depends."""
     identity = [model_identity(model), train.fingerprint(), dev.fingerprint(), seed]
     return f"{model.name}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}"
 
@@ -173,9 +173,9 @@ class ExperimentResult:
     sections
         Sections of the report.
     values
-        Nested values for result.json; infinite numbers become null.
+        Nested values for result.json, in which infinite numbers become null.
     facts
-        Facts about the run: see :func:`run_facts`.
+        Facts about the run, such as seed, versions and machine, from :func:`run_facts`.
     """
 
     title: str
@@ -189,7 +189,7 @@ class ExperimentResult:
 
     @property
     def pictures(self) -> list[PictureFile]:
-        """The pictures of all sections."""
+        """Pictures of all sections of the report."""
         return [block for section in self.sections for block in section.blocks if isinstance(block, PictureFile)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class ExperimentResult:
         return whole
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write report.md, report.html and result.json; each file is written completely or not at all.
+        """Write report.md, report.html and result.json atomically.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class ExperimentResult:
 
         Returns
         -------
-        All files of the result, including pictures.
+        Paths of all written files, including pictures.
         """
         output = require_folder(folder)
         method = Section(title="How to reproduce", blocks=(Code(self.command), Facts(_as_text(self.facts))))
@@ -225,14 +225,14 @@ class ExperimentResult:
 
 
 def run_facts(*, seed: int, seconds: float, **more: Any) -> dict[str, Any]:
-    """Return facts about a run: ``more``, then seed, versions, machine and duration."""
+    """Return facts about a run: the entries of ``more``, followed by seed, versions, machine and duration."""
     environment = describe_environment()
     versions = {"pcmcnet": package_version("pcmcnet"), **environment["versions"]}
     return {**more, "seed": seed, "versions": versions, "machine": environment["machine"], "seconds": round(seconds, 1)}
 
 
 def _as_text(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts as text."""
+    """Format the facts about a run as text."""
     return {
         name: ", ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, Mapping) else str(value)
         for name, value in facts.items()

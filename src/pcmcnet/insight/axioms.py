@@ -1,8 +1,8 @@
 """Audit a fitted model: determine which axioms of choice it satisfies on sets drawn from a table.
 
-A violation is not an error. A logit satisfies nearly all axioms by construction. People's choices do not, and a model
-that has learnt their context effects violates independence (IIA) and regularity. The audit reports the size of the
-violations and shows the worst cases.
+Violating an axiom is not an error of the model. A logit satisfies nearly all axioms by construction. People's choices
+violate some axioms, and a model that has learnt their context effects violates independence (IIA) and regularity. The
+audit reports the size of the violations and shows the worst cases.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ class AxiomFinding:
     axiom
         Name of the axiom.
     unit
-        Unit of the sizes: "log-ratio" or "probability".
+        Unit in which violations are measured: "log-ratio" or "probability".
     cases
         Number of cases checked.
     violations
-        Number of cases with a size above the tolerance.
+        Number of cases in which the violation exceeds the tolerance.
     mean
-        Mean size over all cases; a case that satisfies the axiom has size 0.
+        Mean size of the violations over all cases, counting 0 for a case that satisfies the axiom.
     largest
-        Largest size.
+        Size of the largest violation.
     choice_set
-        Id of the set with the largest size; None if there is no violation.
+        Id of the choice set with the largest violation, or None if there is no violation.
     example
-        A sentence about that case; None if there is no violation.
+        Description of the largest violation, or None if there is no violation.
     more
-        Further figures by name.
+        Mapping from names to additional figures.
     """
 
     axiom: str
@@ -100,7 +100,7 @@ class AxiomFinding:
 
     @property
     def verdict(self) -> Verdict:
-        """The result in words: "holds", "violated" or "not checked"."""
+        """Verdict on the axiom: "holds", "violated" or "not checked"."""
         if not self.cases:
             return "not checked"
         return "violated" if self.violations else "holds"
@@ -117,7 +117,7 @@ Describe = Callable[[int], tuple[int, str]]  # case -> place of an alternative o
 def _finding(
     data: ChoiceData, axiom: str, unit: str, size: Floats, tolerance: float, describe: Describe, **more: float
 ) -> AxiomFinding:
-    """Summarise the sizes of all cases, and describe the largest if it is a violation."""
+    """Summarise the violations in all cases, and describe the largest one if it exceeds the tolerance."""
     worst = int(size.argmax()) if len(size) else None
     place, example = describe(worst) if worst is not None and size[worst] > tolerance else (None, None)
     return AxiomFinding(
@@ -134,7 +134,7 @@ def _finding(
 
 
 def independence(data: ChoiceData, removals: Removals, tolerance: float) -> AxiomFinding:
-    """Check independence of irrelevant alternatives: compare log-ratios of all pairs before and after each removal.
+    """Check independence of irrelevant alternatives: compare the log-ratios of all pairs before and after removals.
 
     A removal counts as one violation if it changes the log-ratio of any pair.
     """
@@ -146,7 +146,7 @@ def independence(data: ChoiceData, removals: Removals, tolerance: float) -> Axio
         a, b = (alternative_name(data, int(removals.places[k])) for k in (i, j))
         return (
             removed,
-            f"without {alternative_name(data, removed)}, log P({a}) / P({b}) goes from {before:.3f} to {after:.3f}",
+            f"without {alternative_name(data, removed)}, log P({a}) / P({b}) changes from {before:.3f} to {after:.3f}",
         )
 
     more = {"pairs": float(ratios.pairs.sum()), "pairs_without_log_ratio": float(ratios.left_out)}
@@ -202,7 +202,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
 
 
 def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
-    """Check uniform expansion: if every alternative is copied equally often, its copies sum to its old probability."""
+    """Check uniform expansion: k copies of every alternative keep the probability of the original in total."""
     inside = [places_in_set(data, s) for s in sets]
     log_p = predict_sets(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
@@ -210,17 +210,17 @@ def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, toler
 
     def describe(case: int) -> tuple[int, str]:
         place, p = int(places[case]), f"{summed[case]:.3f}"
-        before = f"{alternative_name(data, place)} has {original[case]:.3f}"
+        before = f"{alternative_name(data, place)} has probability {original[case]:.3f}"
         return place, f"{before}; with {copies} copies of every alternative, its copies together have {p}"
 
     return _finding(data, "uniform expansion", "probability", np.abs(summed - original), tolerance, describe)
 
 
 def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> AxiomFinding:
-    """Check copies: measure how much the others lose if one alternative (C,) of each set is offered twice.
+    """Measure how much probability the other alternatives lose if one alternative (C,) per set is offered twice.
 
-    ``of_a_logit`` is the loss relative to the loss in a logit: 0 if the copies share the original probability, 1 if
-    the others lose as much as in a logit.
+    ``of_a_logit`` is the ratio of this loss to the loss in a logit: 0 if the two copies share the original probability,
+    1 if the other alternatives lose as much as in a logit.
     """
     # 1. Predict each set as observed, and with a copy of the alternative in the last position.
     sets = set_of(data, twice)
@@ -246,7 +246,7 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
         both = (
             f"offered twice, it has {p + gain:.3f} ({p + logit[case]:.3f} in a logit), and the others lose {gain:.3f}"
         )
-        return int(twice[case]), f"{alternative_name(data, int(twice[case]))} has {p:.3f}; {both}"
+        return int(twice[case]), f"{alternative_name(data, int(twice[case]))} has probability {p:.3f}; {both}"
 
     return _finding(data, "copies", "probability", np.abs(size), tolerance, describe, **more)
 
@@ -260,7 +260,7 @@ ROUNDING_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Audit(ToDictMixin, ReportPartMixin):
-    """Results of :func:`audit`. Prints as a table; ``audit["regularity"]`` is the result of one axiom.
+    """Results of :func:`audit`. ``print(audit)`` shows a table, and ``audit["regularity"]`` is the result of one axiom.
 
     Attributes
     ----------
@@ -277,7 +277,7 @@ class Audit(ToDictMixin, ReportPartMixin):
     tolerance
         Size up to which a violation is regarded as rounding error.
     notes
-        Properties of the model that affect the figures.
+        Notes on properties of the model that affect the figures.
     """
 
     model: str
@@ -358,23 +358,23 @@ def audit(
     data
         Choice data, or a table that matches the model's schema.
     sets
-        Maximum number of choice sets to draw; 100 by default.
+        Maximum number of choice sets to draw (100 by default).
     seed
-        Seed for all draws; 0 by default.
+        Seed for all draws (0 by default).
     limit
-        Maximum number of choice sets to predict for independence and regularity, where every alternative of a set is
-        removed in turn; 5,000 by default.
+        Maximum number of choice sets to predict (5,000 by default) for the checks of independence and regularity, which
+        remove each alternative of a set in turn.
     triples
-        Maximum number of triples of alternatives to predict as pairs, for transitivity; 1,000 by default.
+        Maximum number of triples of alternatives to draw for the check of transitivity (1,000 by default).
     expand
-        Number of copies of every alternative, for uniform expansion; 2 by default.
+        Number of copies of every alternative in the check of uniform expansion (2 by default).
     tolerance
-        Size up to which a violation is regarded as rounding error; 1e-4 by default.
+        Size up to which a violation is regarded as rounding error (1e-4 by default).
 
     Returns
     -------
     Audit
-        One result per axiom. Prints as a table.
+        One result per axiom.
 
     Raises
     ------
@@ -400,7 +400,8 @@ def audit(
     drawn = draw_sets(data, least=2, most=sets, rng=rng)
     if not drawn.size:
         raise InputError(
-            f"expected a choice set with two alternatives and a positive weight, found none in {len(data)}."
+            f"expected a choice set with at least two alternatives and a positive weight, found none in {len(data)} "
+            f"sets."
         )
     removals = predict_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
     triples_drawn = draw_triples(data, drawn, triples, rng)
@@ -423,7 +424,7 @@ def audit(
 
 
 def draw_triples(data: ChoiceData, sets: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw up to ``most`` different triples (T, 3) of alternatives, in turn from all sets with at least three."""
+    """Draw up to ``most`` distinct triples (T, 3), cycling through the sets with at least three alternatives."""
     eligible = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
     if not eligible.size:
         return np.empty((0, 3), np.int64)

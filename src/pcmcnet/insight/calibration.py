@@ -1,17 +1,18 @@
 """Calibration: predicted probabilities compared with observed frequencies.
 
-All alternatives of all sets, weighted by their set, are sorted by predicted probability into bins of equal weight;
-alternatives with equal probability stay in the same bin. In each bin b, with weight share w_b,
+All alternatives, with the weights of their sets, are sorted by predicted probability into bins of equal weight.
+Alternatives with equal probabilities share a bin. These figures are computed for each bin b, which has the share w_b of
+the total weight:
 
     predicted_b = mean probability,    observed_b = share of alternatives that were chosen,
     error of a curve = sum_b w_b |observed_b - predicted_b|.
 
-The alternatives of a set depend on each other, so the bootstrap intervals resample whole sets. The second curve uses
-only the most probable alternative of each set, the favourite: it shows how often favourites of a given probability are
-chosen. The calibration error is the error of this second curve. The error over all alternatives is less informative: it
-shrinks as sets grow, because most alternatives are correctly predicted to be rarely chosen. Sets with one alternative
-offer no choice and are left out. Even a perfect model has an error above 0 by chance; this error falls as the number of
-sets per bin grows.
+The alternatives of a set depend on each other, so the bootstrap intervals resample whole sets. The second calibration
+curve uses only the most probable alternative of each set, called the favourite: it shows how often favourites with a
+given probability are chosen. The calibration error is the error of the curve of favourites. The error over all
+alternatives is less informative: it shrinks as sets grow, because most alternatives are correctly predicted to be
+rarely chosen. Sets with one alternative offer no choice and are left out. Even a perfect model has a calibration error
+above 0 by chance, which falls as the number of sets per bin grows.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CalibrationCurve(ToDictMixin):
-    """Predicted and observed shares in B bins, from the least to the most probable.
+    """Predicted and observed shares in B bins, in order of increasing probability.
 
     Attributes
     ----------
@@ -60,9 +61,9 @@ class CalibrationCurve(ToDictMixin):
     observed
         (B,) share of cases that were chosen.
     low, high
-        (B,) limits of the interval for the observed share; equal to ``observed`` without resampling.
+        (B,) limits of the interval for the observed share, which equal ``observed`` if ``resamples`` is 0.
     share
-        (B,) share of the total weight; sums to 1.
+        (B,) share of each bin in the total weight.
     """
 
     predicted: Floats
@@ -121,13 +122,13 @@ def calibration(
     data
         Choice sets with choices, preferably held out, or a table that matches the model's schema.
     bins
-        Maximum number of bins; 10 by default. Alternatives with equal probabilities share a bin.
+        Maximum number of bins (10 by default). Alternatives with equal probabilities share a bin.
     seed
-        Seed for the bootstrap over choice sets; 0 by default.
+        Seed for the bootstrap over choice sets (0 by default).
     resamples
-        Number of bootstrap resamples; 1,000 by default. With 0, no intervals are computed.
+        Number of bootstrap resamples (1,000 by default), or 0 to compute no intervals.
     level
-        Confidence level of the intervals; 0.95 by default.
+        Confidence level of the intervals (0.95 by default).
 
     Returns
     -------
@@ -179,7 +180,7 @@ def calibration(
 
 
 def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
-    """Return the fitted model with the temperature that maximises the likelihood of the given choices.
+    """Return a fitted model rescaled by the temperature that maximises the likelihood of the choices.
 
     Parameters
     ----------
@@ -191,12 +192,13 @@ def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
     Returns
     -------
     Calibrated
-        The calibrated model. Its ``temperature_`` holds T and the mean NLL of the choices before and after calibration.
+        The calibrated model, whose ``temperature_`` holds the temperature and the mean NLL before and after
+        calibration.
 
     Raises
     ------
     InputError
-        If ``model`` is not a fitted model, returns a ranking, or the choices are unknown.
+        If ``model`` is not a fitted model or returns a ranking, or if the choices are unknown.
     """
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
@@ -216,7 +218,7 @@ class _Bootstrap(NamedTuple):
 
 
 def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, bootstrap: _Bootstrap) -> CalibrationCurve:
-    """Bin M cases with probabilities p and outcomes y; case m has the weight of its set, ``owner[m]``."""
+    """Return the calibration curve of M cases with probabilities p, outcomes y and set positions ``owner``."""
     # 1. Weighted means of prediction and outcome in each bin.
     w = weights[owner]
     place = equal_bins(p, w, bins)
@@ -236,7 +238,7 @@ def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, bootst
 
 
 def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
-    """Return the bin of each value: bins have about equal weight, equal values share a bin, and no bin is empty.
+    """Return the bin of each value, so that bins have similar weights, equal values share a bin, and no bin is empty.
 
     Examples
     --------
@@ -265,18 +267,18 @@ MAX_BASELINE_SETS = 5000  # for cross-validation; a larger table is sampled
 
 @dataclass(frozen=True, kw_only=True)
 class FitQuality(ReportPartMixin):
-    """Goodness of fit of the model and of the baselines.
+    """Goodness of fit of a model and of its baselines.
 
     Attributes
     ----------
     report
         Scores of the model on the table.
     seen
-        Which choice sets of the table the model was trained on.
+        How many choice sets of the table the model was trained on: "all", "most", "some" or "none known".
     warning
-        A sentence about these sets; None if the model was trained on none of them.
+        Warning that the scores are in-sample, or None if no overlap with the training data is known.
     baselines
-        Scores of the baselines; None if there are no baselines, or if the table is too small for folds.
+        Scores of the baselines, or None if there are no baselines or the table is too small for cross-validation.
     """
 
     report: Report
@@ -290,7 +292,7 @@ class FitQuality(ReportPartMixin):
 
     @property
     def in_sample(self) -> bool:
-        """True if the model was trained on this table, or on a training part drawn from it."""
+        """True if the model was trained on this table, or on a training set drawn from it."""
         return self.seen in ("all", "most")
 
     def to_dict(self) -> dict[str, Any]:
@@ -302,7 +304,7 @@ class FitQuality(ReportPartMixin):
 def fit_quality(
     model: ChoiceModel, data: ChoiceData, baselines: Mapping[str, ChoiceModel], *, seed: int = 0
 ) -> FitQuality:
-    """Evaluate a model on all sets of a table, and cross-validate baselines on up to 5,000 of them."""
+    """Evaluate a model on all sets of a table, and cross-validate the baselines on up to 5,000 sets."""
     report, comparison = evaluate(model, data, TOP_RANKS, seed), None
     counted = np.flatnonzero(data.weights > 0)
     if baselines and len(counted) >= 2 * FOLDS:

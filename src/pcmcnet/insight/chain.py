@@ -1,18 +1,18 @@
 """The Markov chain behind the probabilities of one choice set: rates, stationary distribution, flows and circulation.
 
 The chain moves from alternative i to j at the rate q_ij, and in the long run it spends the share p_i of the time at i.
-The moves from i to j form a flow, and each alternative is left as often as it is entered:
+The flow from i to j is the rate of moves from i to j, and each alternative is left as often as it is entered:
 
     f_ij = p_i q_ij,        sum_j f_ij = sum_j f_ji.
 
-The two flows of a pair need not be equal. Their difference f_ij - f_ji is the net flow; net flows form cycles. They
-vanish in a reversible chain, where q_ij = u_j s_ij with a symmetric s. The stationary distribution of such a chain is
-proportional to u in every choice set, as in a logit. ``circulation`` is the share of all moves that belong to cycles,
-from 0 to 1.
+The two flows between i and j need not be equal: the net flow f_ij - f_ji is their difference. Net flows form cycles. A
+reversible chain, in which q_ij = u_j s_ij with a symmetric s, has no net flows. The stationary distribution of a
+reversible chain is proportional to u in every choice set, as in a logit. ``circulation`` is the share of all moves that
+belong to cycles, from 0 to 1.
 
-The time scale of the chain is arbitrary, so the time to settle is counted in moves. It is the mean number of moves
-within the relaxation time, which is the time in which the slowest deviation from the stationary distribution shrinks to
-1/e.
+The time scale of the chain is arbitrary, so the time to settle is measured in moves: ``moves_to_settle`` is the mean
+number of moves during the relaxation time, in which the slowest deviation from the stationary distribution shrinks by a
+factor of e.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Chain(NotebookMixin):
     labels
         Labels of the alternatives, or names such as "#2 (A7/A7)" in a table without labels.
     rates
-        (n, n) rates of leaving i for j. The largest rate is 1, and the diagonal is 0.
+        (n, n) rates of leaving i for j, scaled so that the largest rate is 1, with 0 on the diagonal.
     probabilities
         (n,) stationary distribution of the rates.
     choice_set
@@ -54,7 +54,7 @@ class Chain(NotebookMixin):
     of_class
         For a mixture of chains, the number of the class, counted from 1.
     share
-        Share of that class in this choice set.
+        Share of the class in this choice set.
     """
 
     labels: tuple[str, ...]
@@ -81,23 +81,23 @@ class Chain(NotebookMixin):
 
     @property
     def flows(self) -> Floats:
-        """(n, n) long-run moves from i to j, per unit of time."""
+        """(n, n) long-run number of moves from i to j per unit of time."""
         return self.probabilities[:, None] * self.rates
 
     @property
     def net_flows(self) -> Floats:
-        """(n, n) moves from i to j minus moves from j to i, per unit of time; about 0 if the chain is reversible."""
+        """(n, n) moves from i to j minus moves from j to i per unit of time, which are 0 if the chain is reversible."""
         return self.flows - self.flows.T
 
     @property
     def circulation(self) -> float:
-        """Share of all moves that belong to cycles: 0 if reversible, 1 if no pair has moves in both directions."""
+        """Share of all moves in cycles: 0 if the chain is reversible, 1 if no pair has moves in both directions."""
         total = float(self.flows.sum())
         return float(np.abs(self.net_flows).sum()) / 2 / total if total else 0.0
 
     @property
     def moves_to_settle(self) -> float:
-        """Mean number of moves in the relaxation time; 0 for one alternative, inf if it is too large to compute."""
+        """Mean number of moves during the relaxation time: 0 for one alternative, inf if it is too large to compute."""
         n = len(self.rates)
         if n < 2:
             return 0.0
@@ -106,7 +106,7 @@ class Chain(NotebookMixin):
         return float(self.flows.sum()) / gap if gap > _MIN_EIGENVALUE * n else np.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the chain as JSON-compatible values; an infinite time is None."""
+        """Return the chain as JSON-compatible values, with None for an infinite number of moves."""
         names = ["labels", "probabilities", "rates", "flows", "net_flows", "circulation", "moves_to_settle"]
         names += [] if self.of_class is None else ["of_class", "share"]
         return {"choice_set": str(self.choice_set), **{name: to_json(getattr(self, name)) for name in names}}
@@ -122,10 +122,10 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     data
         Choice sets, or a table that matches the model's schema.
     choice_set
-        The id of the set, as in the table.
+        Id of the choice set, as in the table.
     of_class
-        For a mixture of chains, the number of the class, from 1. By default the class with the largest share in the
-        set.
+        For a mixture of chains, the number of the class, counted from 1. By default, the class with the largest share
+        in the set is used.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     Raises
     ------
     InputError
-        If the model has no rates, or there is no such set or class.
+        If the model has no rates, or the set or class does not exist.
 
     Examples
     --------
@@ -146,7 +146,10 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     ('a', 'b')
     """
     if not isinstance(model, ChainModel):
-        remedies = {"ensemble": " Use its members, by over().", "calibrated": " Use the model inside it, model_."}
+        remedies = {
+            "ensemble": " Use over() to apply chain() to its members.",
+            "calibrated": " Pass the wrapped model, model_, instead.",
+        }
         message = f"{type(model).__name__} has no rates: use PCMCNet, PCMC or LinearPCMC."
         raise InputError(message + remedies.get(model.name, ""))
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())

@@ -1,17 +1,18 @@
-"""Context effects of a fitted model: measured for specific third alternatives, searched for in a table, or mapped.
+"""Measure, search for and map the context effects of a fitted model.
 
-``measure`` computes how adding a third alternative c to {a, b} changes the share of a against b,
+``measure`` computes how adding a third alternative c to {a, b} changes the share of a against b:
 
-    effect = P(a | {a, b, c}) / (P(a | {a, b, c}) + P(b | {a, b, c})) - P(a | {a, b}),
+    effect = P(a | {a, b, c}) / (P(a | {a, b, c}) + P(b | {a, b, c})) - P(a | {a, b}).
 
-which is 0 for a logit, regardless of c. People show these effects (Huber et al., 1982; Tversky, 1972; Simonson, 1989):
+The effect is 0 for a logit, regardless of c. Studies of human choices report these effects (Huber et al. 1982, Tversky
+1972, Simonson 1989):
 
     attraction   c is worse than a but not than b     effect > 0    c makes a look good
     similarity   c is as good as a and resembles it   effect < 0    c is chosen instead of a
     compromise   a is between b and an extreme c      effect > 0    a becomes the middle option
 
-``search`` finds the sets of a table in which one alternative changes the preference between two others most, and
-``preference_map_in_set`` maps the preference as the features of a third alternative vary.
+``search`` finds the sets of a table in which one alternative has the largest effect on the preference between two
+others, and ``preference_map_in_set`` maps this preference as the features of a third alternative vary.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ class ContextCase(ToDictMixin):
     removed, i, j
         Names of the removed alternative and of the two others.
     places
-        Flat indices of removed, i and j: their indices in the flat columns of the table.
+        Flat indices of the removed alternative, i and j in the columns of the table.
     log_ratio_with, log_ratio_without
         log P(i) / P(j) in the whole set, and without the removed alternative.
     share_with, share_without
-        P(i) / (P(i) + P(j)) in the same two sets.
+        P(i) / (P(i) + P(j)) in the whole set, and without the removed alternative.
     """
 
     choice_set: Any
@@ -90,35 +91,35 @@ class ContextCase(ToDictMixin):
 
     @property
     def by_removing(self) -> float:
-        """Change of the log-ratio when the alternative is removed."""
+        """Change of log P(i) / P(j) when the third alternative is removed."""
         return self.log_ratio_without - self.log_ratio_with
 
     @property
     def by_adding(self) -> float:
-        """Change of the log-ratio when the alternative is added."""
+        """Change of log P(i) / P(j) when the third alternative is added."""
         return self.log_ratio_with - self.log_ratio_without
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSearch(ToDictMixin):
-    """Result of :func:`search`: the strongest context effects in a table. Prints as a table.
+    """Result of :func:`search`: the strongest context effects in a table of choices.
 
     Attributes
     ----------
     model
         Name of the model class.
     cases
-        The strongest cases, the strongest first.
+        The strongest cases in descending order.
     removals
-        Number of removals examined: combinations of a set and a removed alternative.
+        Number of removals examined, that is, of pairs of a set and an alternative removed from it.
     pairs
         Number of pairs (i, j) examined over all removals.
     questions
         Number of choice sets predicted.
     mean
-        Mean of |change of the log-ratio| over all pairs.
+        Mean absolute change of the log-ratio over all pairs.
     least
-        Alternatives with a probability below this value were left out.
+        Minimum probability: less probable alternatives were left out.
     """
 
     model: str
@@ -155,10 +156,10 @@ class ContextSearch(ToDictMixin):
 def search(
     model: Predictor, data: Any, *, limit: int = 2000, seed: int = 0, top: int = 10, least: float = 0.01
 ) -> ContextSearch:
-    """Find the sets in which one alternative changes the preference between two others most.
+    """Find the sets in which one alternative has the largest effect on the preference between two others.
 
-    For each set and removed alternative, the pair whose log-ratio changes most is a case; i gains from the removal,
-    that is, i loses when the alternative is present.
+    For each set and removed alternative, a case is the pair (i, j) whose log-ratio changes most, ordered so that i
+    gains from the removal relative to j.
 
     Parameters
     ----------
@@ -167,25 +168,25 @@ def search(
     data
         Choice data, or a table that matches the model's schema.
     limit
-        Maximum number of choice sets to predict: one for each set drawn, and one for each alternative removed from it.
-        2,000 by default. A table that needs fewer predictions is examined completely.
+        Maximum number of choice sets to predict (2,000 by default). A set that is drawn needs one prediction, plus one
+        for each alternative removed from it. A table that needs fewer predictions is examined completely.
     seed
-        Seed for drawing sets if the limit excludes some of them; 0 by default.
+        Seed for drawing a sample of sets if ``limit`` is too small for all sets (0 by default).
     top
-        Number of cases to return; 10 by default.
+        Number of cases to return (10 by default).
     least
-        Alternatives with a smaller probability in the whole set are left out; 0.01 by default. The log-ratio of two
-        alternatives that are hardly ever chosen can change a lot without any practical meaning.
+        Minimum probability in the whole set (0.01 by default): less probable alternatives are left out. The log-ratio
+        of two alternatives that are hardly ever chosen can change a lot without any practical meaning.
 
     Returns
     -------
     ContextSearch
-        The strongest cases, the strongest first.
+        The strongest cases in descending order.
 
     Raises
     ------
     InputError
-        If no set has three alternatives, or no set has two alternatives that are probable enough.
+        If no set has three alternatives, or no set has two alternatives with a probability of at least ``least``.
     ConfigError
         If a number is out of range.
     """
@@ -195,14 +196,14 @@ def search(
     rng = np.random.default_rng(seed)
     drawn = draw_sets(data, least=MIN_ALTERNATIVES, most=None, rng=rng)
     if not drawn.size:
-        raise InputError("expected a choice set with three alternatives and a positive weight, found none.")
+        raise InputError("expected a choice set with at least three alternatives and a positive weight, found none.")
     removals = predict_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
     ratios = removals.log_ratios(least)
     if not ratios.cases.size:
         raise InputError(
             f"no context effect can be measured in the {removals.questions} predicted sets: expected a set in which "
-            f"two alternatives, besides the removed one, have probabilities of at least {least:g}. Lower least, or "
-            f"use a limit of at least 4."
+            f"two alternatives, besides the removed one, have probabilities of at least {least:g}. Pass a "
+            f"smaller least, or a limit of at least 4."
         )
     size = removals.shift[ratios.up] - removals.shift[ratios.down]
     first = np.argsort(-size, kind="stable")[:top]
@@ -218,7 +219,7 @@ def search(
 
 
 def _case(data: ChoiceData, removals: Removals, ratios: LogRatios, k: int) -> ContextCase:
-    """Return the k-th case."""
+    """Return the k-th case of the search."""
     i, j = int(ratios.up[k]), int(ratios.down[k])
     places = int(removals.removed[ratios.cases[k]]), int(removals.places[i]), int(removals.places[j])
     removed, first, second = (alternative_name(data, place) for place in places)
@@ -260,17 +261,17 @@ class ContextEffectRow(ToDictMixin):
     Attributes
     ----------
     kind
-        "attraction", "similarity" or "compromise".
+        Kind of effect: "attraction", "similarity" or "compromise".
     a, b, c
         Names of the alternatives.
     share_without
-        P(a | {a, b}).
+        Share of a in {a, b}: P(a | {a, b}).
     share_with
-        P(a) / (P(a) + P(b)) in {a, b, c}.
+        Share of a against b in {a, b, c}: P(a) / (P(a) + P(b)).
     effect
-        Difference between the two shares.
+        Effect of c: ``share_with`` minus ``share_without``.
     expected
-        Sign that the literature reports for this kind: 1 or -1.
+        Sign of the effect reported in the literature for this kind: 1 or -1.
     """
 
     kind: Kind
@@ -291,7 +292,7 @@ class ContextEffectRow(ToDictMixin):
 
 @dataclass(frozen=True, slots=True)
 class ContextEffectTable(ToDictMixin, TableMixin):
-    """Result of :func:`measure`. Prints as a table; ``effects["attraction"]`` is the first row of a kind.
+    """Result of :func:`measure`. For example, ``effects["attraction"]`` is the first row of the kind "attraction".
 
     Attributes
     ----------
@@ -305,7 +306,7 @@ class ContextEffectTable(ToDictMixin, TableMixin):
     effects: tuple[ContextEffectRow, ...]
 
     def __getitem__(self, kind: str) -> ContextEffectRow:
-        """Return the first row of a kind."""
+        """Return the first row with the given kind."""
         for effect in self.effects:
             if effect.kind == kind:
                 return effect
@@ -333,11 +334,11 @@ def measure(
     data
         Choice data, or a table that matches the model's schema.
     a, b
-        Indices of two alternatives in the flat columns of ``data``; see :func:`pcmcnet.insight.queries.place_of`. The
-        individual is taken from the choice set of a.
+        Flat indices of two alternatives, as returned by :func:`pcmcnet.insight.queries.place_of`. The individual is
+        taken from the choice set of a.
     thirds
         Mapping from each kind to the flat index of a third alternative of that kind, or to a list of such indices. The
-        kind is relative to a: to measure a decoy of b, exchange a and b.
+        kind describes the third alternative relative to a: to measure a decoy for b, exchange a and b.
 
     Returns
     -------
@@ -398,7 +399,7 @@ ORDER_EFFECT_SETS = 5  # each needs up to 1,013 predictions, or 4,000 if the set
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContextSummary(ReportPartMixin):
-    """The strongest context effects of a table, with a map of the strongest one.
+    """The strongest context effects in a table, with a map of the strongest effect.
 
     Attributes
     ----------
@@ -407,11 +408,11 @@ class ContextSummary(ReportPartMixin):
     alternatives
         Features of i, j and the removed alternative in the strongest case.
     features
-        The two features of the map, along x and y.
+        The two features that vary along the x and y axes of the map.
     map
-        Map of the strongest case; None if it cannot be computed.
+        Map of the strongest case, or None if the map cannot be computed.
     orders
-        Context effects by order; None if they cannot be computed.
+        Context effects by order, or None if they cannot be computed.
     """
 
     search: ContextSearch
@@ -430,7 +431,7 @@ class ContextSummary(ReportPartMixin):
 
     @property
     def has_no_effects(self) -> bool:
-        """True if all changes are within rounding error."""
+        """True if all changes of log-ratios are within rounding error."""
         return self.strongest <= ROUNDING_TOLERANCE
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
     share(t) = sum_S w_S sum_{i in A} p_i(S with x -> t x) / sum_S w_S
 
-over all sets, including sets that offer none of the alternatives A, so it is a share of all choices. A feature changes
-only for the selected alternatives. The curve shows the share of these alternatives or of others (a cross-demand curve).
-An individual-level column changes for all alternatives. All points are predicted in one call.
+Here share(t) is a share of all choices, because the sums include the sets that offer none of the alternatives A. A
+feature changes only for the selected alternatives. The curve shows the share of the selected alternatives, or of other
+alternatives (a cross-demand curve). An individual-level column changes for all alternatives. All points of a curve are
+predicted together, in chunks of bounded size.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 
 @dataclass(frozen=True, eq=False)
 class DemandCurve(ToDictMixin, TableMixin):
-    """Result of :func:`demand`: shares of G segments at K points. Prints as a table.
+    """Result of :func:`demand`: shares of G segments at K points. ``print(result)`` shows a table.
 
     Attributes
     ----------
     column
         The column that changes.
     changed
-        The alternatives whose value changes; empty for an individual-level column.
+        Name of the alternatives whose values change (empty for an individual-level column).
     of
-        The alternatives whose share is shown.
+        Name of the alternatives whose share is shown.
     scaled
         True if the points are factors, False if they are values.
     points
-        (K,) factors or values.
+        (K,) factors or values at which the shares are predicted.
     segments
         Names of the segments.
     shares
@@ -94,22 +95,23 @@ def demand(
         A feature, which changes for ``alternative`` only, or an individual-level column, which changes for all
         alternatives.
     alternative
-        A label; the position of an alternative within its set, from 0; an array of indices in the flat columns; or a
-        mask of the N alternatives.
+        The alternatives whose values change: a label, a position within sets (counted from 0), an array of flat
+        indices, or a mask of the N alternatives.
     of
-        The alternatives whose share is shown, in the same forms; by default the same as ``alternative``.
+        The alternatives whose share is shown, in the same forms as ``alternative``. The default is ``alternative``
+        itself.
     factors
-        Multiples of the column; 0.5 to 1.5 in steps of 0.1 by default.
+        Factors by which the column is multiplied (0.5 to 1.5 in steps of 0.1 by default).
     values
-        Values of the column, instead of factors.
+        Values to which the column is set, instead of ``factors``.
     by
-        An individual-level column, a kept column, or one value per choice set: the result has a curve for each segment.
-        By default, one curve for all sets.
+        Segments with a separate curve each: an individual-level column, a kept column, or one value per choice set. By
+        default, there is one curve for all sets.
 
     Returns
     -------
     DemandCurve
-        Shares by segment and point. Prints as a table.
+        Shares by segment and point.
 
     Raises
     ------
@@ -182,12 +184,10 @@ def _shares(
 
 
 def _alternatives(data: ChoiceData, selection: str | int | ArrayLike, parameter: str) -> Bools:
-    """Return a mask (N,) of the selected alternatives; raise InputError if there are none."""
+    """Return a mask (N,) of the selected alternatives, or raise InputError if no alternative is selected."""
     if isinstance(selection, str):
         if data.labels is None:
-            raise InputError(
-                f"{parameter}: the table has no labels: use a position within sets, or indices in the flat columns."
-            )
+            raise InputError(f"{parameter}: the table has no labels: use a position within sets, or flat indices.")
         mask: Bools = data.labels.plain() == selection
         hint = did_you_mean(selection, data.labels.categories)
     elif isinstance(selection, int | np.integer) and not isinstance(selection, bool):
@@ -198,11 +198,11 @@ def _alternatives(data: ChoiceData, selection: str | int | ArrayLike, parameter:
         invalid = values.dtype.kind not in "biu" or mask.shape != (len(data.rows),)
         if invalid or (values.dtype != np.bool_ and mask.sum() != len(np.unique(values))):
             raise InputError(
-                f"{parameter}: expected a label, a position within sets, or flat indices or a mask of "
+                f"{parameter}: expected a label, a position within sets, an array of flat indices, or a mask of "
                 f"{len(data.rows)} alternatives, got {selection!r}."
             )
     if not mask.any():
-        raise InputError(f"{parameter}={selection!r} is in none of the choice sets." + hint)
+        raise InputError(f"{parameter}={selection!r}: no choice set offers this alternative." + hint)
     return mask
 
 

@@ -1,19 +1,19 @@
 """Own and cross elasticities of choice probabilities, for any model.
 
-Within a set, for the value x_j of one column and every alternative i,
+For the value x_j of one column and every alternative i of the same set, there are three kinds of responses:
 
     elasticity   d log p_i / d log x_j     percentage change of p_i when x_j rises by 1%
     semi         d log p_i / d x_j         for values that may be 0 or negative
     marginal     d p_i / d x_j             probability per unit
 
-Over sets, these responses are averaged by sample enumeration, where an alternative is weighted by its probability:
+Responses are averaged over sets by sample enumeration, which weights an alternative by its probability:
 
     aggregate elasticity = sum_S w_S p_i E_ij / sum_S w_S p_i
 
-with the weights w of the sets, over all sets that offer i; E_ij is 0 in sets that do not offer j. This is the
-elasticity of the predicted share of i. Marginal effects are averaged with the weights w only. An individual-level
-column changes for all alternatives of a set, so it has one response per alternative, and these responses sum to 0 when
-weighted by p.
+Here w_S is the weight of set S, the sums are over all sets that offer i, and E_ij is 0 in sets that do not offer j. The
+aggregate elasticity is the elasticity of the predicted share of i. Marginal effects are averaged with the weights w_S
+alone. An individual-level column changes for all alternatives of a set, so there is one response per alternative, and
+the responses within a set, weighted by p, sum to 0.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ def slopes(
         for derivatives if the model has them and differences otherwise.
     step
         Step for the differences, relative to the value, or to the mean absolute value of the column if the value is 0.
-        0.001 by default, and 0.1 for models that return scores or rankings.
+        The default is 0.001, or 0.1 for models that return scores or rankings.
 
     Returns
     -------
     array
-        (sum n^2,) for a feature, (N,) for an individual-level column.
+        Derivatives of shape (sum n^2,) for a feature, or (N,) for an individual-level column.
 
     Raises
     ------
     InputError
-        If there is no such column, it is not numeric, or the model has no derivatives of its own.
+        If the column does not exist or is not numeric, or if ``method`` is "derivatives" and the model has none.
     ConfigError
         If the method is unknown, or the step is not between 0 and 1.
     """
@@ -112,16 +112,16 @@ def slopes(
 
 
 def chunk_positions(rows: Ints) -> Iterator[Ints]:
-    """Yield chunks of positions with at most ``MAX_ROWS_PER_CALL`` rows; ``rows`` is the number of rows per position.
+    """Yield chunks of positions with at most ``MAX_ROWS_PER_CALL`` rows, given the number of rows of each position.
 
-    A single position with more rows is a chunk by itself.
+    A single position with more rows than that forms a chunk by itself.
     """
     chunk = np.cumsum(rows) // MAX_ROWS_PER_CALL
     yield from np.split(np.arange(len(rows)), np.flatnonzero(np.diff(chunk)) + 1) if len(rows) else []
 
 
 def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -> Floats:
-    """Return central differences: two copies of each set are predicted for every value that changes."""
+    """Return central differences, from predictions of two copies of each set for every value that changes."""
     # 1. Both ends of the step of each value, and where the results of each set are stored.
     x, individual = numeric_values(data, column)
     ends = np.stack([x + side * step * step_sizes(x) for side in (1, -1)]).astype(np.float32)  # (2, N) or (2, S)
@@ -145,14 +145,14 @@ def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -
 
 
 def _individual_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
-    """Return log-probabilities with each individual's value raised and lowered: (2, alternatives)."""
+    """Return log-probabilities (2, alternatives) with each individual's value raised and lowered."""
     parts = [places_in_set(data, s) for s in sets]
     both = compose_sets(data, parts * 2, np.tile(sets, 2))
     return predicted_log_p(model, with_values(both, column, ends[:, sets].ravel())).reshape(2, -1)
 
 
 def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
-    """Return log-probabilities of i with the value of j raised and lowered: (2, ordered pairs (i, j))."""
+    """Return log-probabilities of i with the value of j raised and lowered, as (2, number of ordered pairs (i, j))."""
     # 1. Predict n copies of each set of n alternatives; in the j-th copy the value of j changes.
     sizes = data.sizes[sets]
     owners = consecutive_indices(data.offsets[sets], sizes)  # the j of each copy
@@ -172,7 +172,10 @@ def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints
 
 
 def _quotient(log_p: Floats, p: Floats, taken: Floats) -> Floats:  # (2, M), (M,), (M,) -> (M,)
-    """Divide changes of log p by the steps. If log p is infinite, use the change of p divided by p, or 0 if p is 0."""
+    """Divide changes of log p by the steps.
+
+    Where log p is infinite, use the change of p divided by p, or 0 if p is 0.
+    """
     both = np.isfinite(log_p).all(axis=0)
     safe = np.where(both, log_p, 0.0)
     plain = np.diff(np.exp(log_p[::-1]), axis=0)[0] / np.where(p > 0, p, np.inf)
@@ -197,11 +200,11 @@ class ElasticityRow:
     alternatives
         Number of alternatives.
     share
-        Predicted share of the choices.
+        Predicted share of the segment in all choices.
     own
-        Response of the alternative whose value changes.
+        Average response of the alternative whose value changes.
     other
-        Response of the other alternatives in the same sets; None for an individual-level column.
+        Average response of the other alternatives in the same sets (None for an individual-level column).
     """
 
     segment: str
@@ -213,16 +216,16 @@ class ElasticityRow:
 
 @dataclass(frozen=True, slots=True)
 class ElasticityTable(ToDictMixin, TableMixin):
-    """Average responses by segment of the alternative whose value changes. Prints as a table.
+    """Average responses by segment of the alternative whose value changes.
 
     Attributes
     ----------
     column
         The column that changes.
     kind
-        "elasticity", "semi" or "marginal".
+        Kind of response: "elasticity", "semi" or "marginal".
     rows
-        One row per segment; ``table["car"]`` is the row of a segment.
+        One row per segment. For example, ``table["car"]`` is the row of the segment "car".
     """
 
     column: str
@@ -249,18 +252,18 @@ class ElasticityTable(ToDictMixin, TableMixin):
 
 @dataclass(frozen=True, slots=True)
 class CrossTable(ToDictMixin, TableMixin):
-    """Average responses of each group of alternatives when the values of another group change. Prints as a table.
+    """Average responses of each group of alternatives when the values of another group change.
 
     Attributes
     ----------
     column
         The column that changes.
     kind
-        "elasticity", "semi" or "marginal".
+        Kind of response: "elasticity", "semi" or "marginal".
     names
         Names of the G groups.
     values
-        (G, G) response of the row group when the column group changes; 0 if no set offers both.
+        (G, G) response of the row group when the values of the column group change, or 0 if no set offers both groups.
     """
 
     column: str
@@ -269,7 +272,7 @@ class CrossTable(ToDictMixin, TableMixin):
     values: Floats
 
     def __getitem__(self, pair: tuple[str, str]) -> float:
-        """Return the response of the first group when the second changes."""
+        """Return the response of the first group when the values of the second group change."""
         of, when = (self._position(name) for name in pair)
         return float(self.values[of, when])
 
@@ -287,22 +290,22 @@ class CrossTable(ToDictMixin, TableMixin):
 class Responses:
     """Result of :func:`elasticity`: the response of every probability to every value of one column.
 
-    Prints as the table of average responses.
+    ``print(result)`` shows the table of average responses.
 
     Attributes
     ----------
     column
         The column that changes.
     kind
-        "elasticity", "semi" or "marginal".
+        Kind of response: "elasticity", "semi" or "marginal".
     data
-        The choice sets.
+        The choice sets that were predicted.
     p
         (N,) predicted probabilities.
     values
-        (sum n^2,) responses over the ordered pairs (i, j) of each set, or (N,) for an individual-level column.
+        Responses of shape (sum n^2,), for the ordered pairs (i, j) of each set, or (N,) for an individual-level column.
     individual
-        True if the column is an individual-level column.
+        True if ``column`` is an individual-level column.
     """
 
     column: str
@@ -314,7 +317,7 @@ class Responses:
 
     @property
     def own(self) -> Floats:
-        """(N,) response of each alternative to its own value, or to the individual's value."""
+        """(N,) response of each alternative to its own value, or to the value of the individual."""
         if self.individual:
             return self.values
         return own_responses(self.values, self.data.offsets)
@@ -325,7 +328,7 @@ class Responses:
         Parameters
         ----------
         position
-            Position of the set in the data; negative positions count from the end.
+            Position of the set in the data. Negative positions count from the end.
 
         Returns
         -------
@@ -335,7 +338,7 @@ class Responses:
         Raises
         ------
         IndexError
-            If there is no such position.
+            If the position is out of range.
         """
         sizes = self.data.sizes
         at = range(len(sizes))[position]
@@ -356,20 +359,20 @@ class Responses:
         Parameters
         ----------
         by
-            A feature, the label column, an individual-level column, a kept column, or a value for each set or
-            alternative. Numbers with many distinct values are grouped by quartile. By default, all alternatives form
-            one segment.
+            Definition of the segments: a feature, the label column, an individual-level column, a kept column, or a
+            value for each set or alternative. Numbers with many distinct values are grouped by quartile. By default,
+            all alternatives form one segment.
 
         Returns
         -------
         ElasticityTable
-            Own and other responses by segment.
+            Average own and cross responses by segment.
 
         Raises
         ------
         InputError
-            If there is no such column, or ``column`` is an individual-level column and the segments consist of whole
-            sets, in which the average response is 0.
+            If ``by`` is an unknown column, or ``column`` is an individual-level column and the segments consist of
+            whole sets, in which the average response is 0.
         """
         groups = segments(self.data, by)
         if self.individual and groups.of_sets:
@@ -393,13 +396,13 @@ class Responses:
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
         """Average the cross responses between groups of alternatives.
 
-        If several alternatives of a set are in the same group, their values change together. The average is over every
-        set that offers the responding group, so it is the response of the predicted share.
+        If several alternatives of a set are in the same group, their values change together. Responses are averaged
+        over all sets that offer the responding group, which gives the response of its predicted share.
 
         Parameters
         ----------
         by
-            The column that defines the groups, as in :meth:`table`; the labels by default.
+            The column that defines the groups, as in :meth:`table` (the labels by default).
 
         Returns
         -------
@@ -409,12 +412,12 @@ class Responses:
         Raises
         ------
         InputError
-            If ``column`` is an individual-level column, or there are neither labels nor ``by``.
+            If ``column`` is an individual-level column, or the table has no labels and ``by`` is None.
         """
         if self.individual:
             raise InputError(f"{self.column!r} is an individual-level column and has no cross responses: use table().")
         if by is None and self.data.labels is None:
-            raise InputError("the table has no labels: pass a feature that groups the alternatives, between(by=...).")
+            raise InputError("the table has no labels: group the alternatives by a feature, as in between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
         G, offsets = len(groups.names), self.data.offsets
         means = mean_cross_responses(self.values, self._mass, offsets, groups.codes, G)
@@ -446,8 +449,8 @@ def elasticity(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that matches the model's schema. The result has a number for each ordered pair of
-        alternatives in each set, so use a subset of a very large table.
+        Choice data, or a table that matches the model's schema. The result holds a number for each ordered pair of
+        alternatives in each set, so pass a subset if the table is very large.
     column
         The column that changes.
     kind
@@ -456,18 +459,18 @@ def elasticity(
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
         for derivatives if the model has them and differences otherwise.
     step
-        Relative step for the differences; 0.001 by default, and 0.1 for models that return scores or rankings.
+        Relative step for the differences. The default is 0.001, or 0.1 for models that return scores or rankings.
 
     Returns
     -------
     Responses
-        The responses of each set; ``table()`` and ``between()`` average them.
+        The responses in each set, which ``table()`` and ``between()`` average.
 
     Raises
     ------
     InputError
-        If there is no such column, it is not numeric, no set has a positive weight, or ``kind`` is "elasticity" and
-        the column has negative values.
+        If the column does not exist, is not numeric, or has negative values although ``kind`` is "elasticity", or if no
+        set has a positive weight.
     ConfigError
         If ``kind``, ``method`` or ``step`` is invalid.
 

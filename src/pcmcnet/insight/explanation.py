@@ -1,7 +1,7 @@
-"""Explain a fitted model on a table; the explanation consists of several parts.
+"""Explain a fitted model in several parts, based on a table of choices.
 
-A part is None if it was skipped or cannot be computed; ``left_out`` gives the reason. Expensive parts predict a sample
-of the choice sets, so the cost is bounded for tables of any length.
+A part that was skipped or cannot be computed is None, and ``left_out`` gives the reason. Expensive parts predict only a
+sample of the choice sets, so their cost does not grow with the table.
 
     part           needs choices  predicts
     table          no             nothing
@@ -67,14 +67,14 @@ _CALIBRATED_WITHIN = 0.02  # largest difference of predicted and observed shares
 
 @dataclass(frozen=True, slots=True)
 class Finding(ToDictMixin):
-    """A sentence about the model.
+    """A sentence about the model, with the figures that support it.
 
     Attributes
     ----------
     text
-        The sentence.
+        Text of the sentence.
     figures
-        The figures behind it.
+        The figures that support the sentence.
     part
         The part of the explanation that contains the figures.
     """
@@ -85,7 +85,7 @@ class Finding(ToDictMixin):
 
 
 def findings(explanation: Explanation) -> tuple[Finding, ...]:
-    """Return the findings of an explanation, the most useful first."""
+    """Return the findings of an explanation, sorted by usefulness."""
     names = explanation.names
     parts: list[tuple[Any, Callable[[Any], Iterator[Finding]]]] = [
         (explanation.elasticities, lambda part: _responses(part, names)),
@@ -97,7 +97,7 @@ def findings(explanation: Explanation) -> tuple[Finding, ...]:
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
-    """Yield the effects of a 1% increase and of a 10% decrease in the most important numeric feature."""
+    """Yield findings on a 1% increase and a 10% decrease of the most important numeric feature."""
     table = part.tables[0]
     own, other = table.rows[0].own, table.rows[0].other
     name, verb = names[table.column], "raises" if own > 0 else "lowers"
@@ -107,7 +107,7 @@ def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
     else:
         text = f"A 1% increase in {name} {verb} the share of an alternative by {percent(abs(own / 100))}."
     kind = "elasticity" if table.kind == "elasticity" else "semi-elasticity"
-    rivals = "" if other is None else f"; of the other alternatives {number(other)}"
+    rivals = "" if other is None else f", for the other alternatives {number(other)}"
     yield Finding(text, f"{kind} {number(own)}{rivals}; average over {part.sets:,} choice sets", "elasticities")
     of, curve = next(iter(part.curves.items()))
     at = np.flatnonzero(np.isclose(curve.points, 0.9)) if curve.scaled else np.empty(0, np.int64)
@@ -122,12 +122,12 @@ def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
 
 
 def _importance(part: Importance, categories: AllCategories | None, names: ColumnNames) -> Iterator[Finding]:
-    """Yield the columns with the largest effects and, for categorical columns, the categories that gain and lose."""
+    """Yield findings on the columns with the largest effects, and on the categories that gain or lose share."""
     significant = [row for row in part.rows if row.low > 0]
     category_tables = {table.column: table for table in (categories.tables if categories else ())}
     if not significant:
         yield Finding(
-            "No column has a significant effect: shuffling any of them hardly changes the predictions.",
+            "No column has a significant effect: shuffling any one column hardly changes the predictions.",
             f"all 95% intervals include 0; {part.repeats} shuffles",
             "importance",
         )
@@ -147,7 +147,7 @@ def _importance(part: Importance, categories: AllCategories | None, names: Colum
 
 
 def _categories(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
-    """Yield the categories of one column that gain and lose significantly."""
+    """Yield a finding on the categories of one column that gain or lose significantly."""
     gains = [row for row in rows if row.is_significant and row.lift > 1][:2]
     loses = [row for row in rows[::-1] if row.is_significant and row.lift < 1][:2]
     if not gains and not loses:
@@ -166,7 +166,7 @@ def _categories(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]
 
 
 def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
-    """Yield the trade-off of the most important feature whose sign is clear."""
+    """Yield a finding on the most important trade-off with a clear sign."""
     # The members of an ensemble must agree on the sign; a single model has no interval.
     clear = [row for row in part.rows if row.odd < 0.25 and (row.ends is None or row.ends[0] * row.ends[1] > 0)]
     if not clear:
@@ -184,7 +184,7 @@ def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
 
 
 def _context(part: ContextSummary) -> Iterator[Finding]:
-    """Yield a finding on whether the other alternatives on offer change preferences."""
+    """Yield a finding on whether the preference between two alternatives depends on the others."""
     search = part.search
     if part.has_no_effects:
         text = "The preference between two alternatives does not depend on the others, as in every logit (IIA)."
@@ -192,12 +192,13 @@ def _context(part: ContextSummary) -> Iterator[Finding]:
     else:
         first = search.cases[0]
         text = (
-            f"Preferences depend on the other alternatives on offer: in the strongest case, adding one changes "
-            f"the share of an alternative against another from {first.share_without:.1%} to {first.share_with:.1%}."
+            f"Preferences depend on the other alternatives on offer: in the strongest case, adding an alternative "
+            f"changes the share of one alternative relative to another from {first.share_without:.1%} to "
+            f"{first.share_with:.1%}."
         )
         figures = (
             f"choice set {first.choice_set}: {first.i} against {first.j}, without and with {first.removed}; change of "
-            f"the log-ratio {first.by_adding:+.2f}, on average {search.mean:.3g} over {search.pairs:,} pairs"
+            f"the log-ratio {first.by_adding:+.2f} (mean absolute change of {search.pairs:,} pairs: {search.mean:.3g})"
         )
     yield Finding(text, figures, "context")
 
@@ -257,13 +258,13 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
     parameters
         Number of parameters.
     training
-        Facts about the fit.
+        Mapping with facts about the fit.
     caveats
         Limitations reported by the model.
     summary
-        The summary of the model.
+        Summary table of the model.
     histories
-        Losses of each network by epoch; empty for models without epochs.
+        Losses of each network by epoch (empty for models without epochs).
     """
 
     kind: str
@@ -287,13 +288,14 @@ class Explanation(ReportPartMixin):
     title
         The title of the report.
     table, model, fit, calibration, importance, elasticities, categories, trade_offs, context, axioms, examples
-        The parts; None if a part was left out.
+        Parts of the explanation, each None if it was left out.
     removals
-        A warning that effects of removals are extrapolated, if all training sets offer the same alternatives.
+        Warning that the effects of removals are extrapolated, or None if the training sets offer different
+        alternatives.
     names
         Display names and units of the columns.
     left_out
-        For each missing part, the reason why it is missing.
+        Mapping from each missing part to the reason why it is missing.
     facts
         Seed, sample size, versions, machine and run time.
     """
@@ -325,16 +327,19 @@ class Explanation(ReportPartMixin):
 
     @property
     def plot(self) -> ExplanationPlots:
-        """The figures: ``explanation.plot.importance()`` and others; see :class:`ExplanationPlots`."""
+        """Figures of the explanation, such as ``explanation.plot.importance()``.
+
+        All figures are listed in :class:`ExplanationPlots`.
+        """
         return ExplanationPlots(self)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The main results in plain sentences, the most useful first."""
+        """The main results in plain sentences, sorted by usefulness."""
         return findings(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON-compatible values; an infinite number is None."""
+        """Return the explanation as JSON-compatible values, with None for infinite numbers."""
         names = ("title", "findings", *self._parts, "removals", "left_out", "facts")
         return {name: to_json(getattr(self, name)) for name in names}
 
@@ -376,7 +381,7 @@ def explain(
     title: str | None = None,
     progress: bool = True,
 ) -> Explanation:
-    """Explain what a fitted model has learnt, on a table of choices.
+    """Explain what a fitted model has learnt, based on a table of choices.
 
     Parameters
     ----------
@@ -385,24 +390,24 @@ def explain(
     data
         Choice data, or a table that matches the model's schema, with or without the choices.
     seed
-        Seed for all draws; 0 by default.
+        Seed for all draws (0 by default).
     sets
-        Number of choice sets to sample for the expensive parts; 150 by default.
+        Number of choice sets to sample for the expensive parts (150 by default).
     skip
-        Names of parts to skip, from :data:`PARTS`; none by default.
+        Names of the parts to skip, out of :data:`PARTS` (none by default).
     baselines
-        Mapping from labels to models to cross-validate on the table for comparison. By default, the uniform model and a
-        multinomial logit.
+        Mapping from names to baseline models, which are cross-validated on the table for comparison. By default, the
+        baselines are the uniform model and a multinomial logit.
     title
-        Title of the report; the model class by default.
+        Title of the report (the model class by default).
     progress
-        If True (the default), show a progress bar on a terminal, or otherwise log a line per part.
+        If True (the default), show a progress bar on a terminal, or log a line per part if there is no terminal.
 
     Returns
     -------
     Explanation
-        The parts; :func:`pcmcnet.plots.write_explanation` writes them to a folder. A part that cannot be computed is
-        None, and ``left_out`` gives the reason.
+        The parts of the explanation, which :func:`pcmcnet.plots.write_explanation` writes to a folder. A part that
+        cannot be computed is None, and ``left_out`` gives the reason.
 
     Raises
     ------
@@ -415,14 +420,14 @@ def explain(
     require_sampling(sets=sets, seed=seed)
     for name in skip:
         if name not in PARTS:
-            raise ConfigError(f"skip: there is no part called {name!r}." + did_you_mean(name, PARTS))
+            raise ConfigError(f"skip: unknown part {name!r}." + did_you_mean(name, PARTS))
     data = _read(model, data)
     require_sets(data)
     baselines = {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines
     builder = _PartBuilder(model, data, seed, sets, baselines)
     left_out = {name: "skipped" for name in PARTS if name in skip}
     if data.chosen is None:
-        left_out |= {name: "needs choices, which the table does not have" for name in NEED_CHOICES if name not in skip}
+        left_out |= {name: "the table has no choices" for name in NEED_CHOICES if name not in skip}
     with show_steps(len(PARTS) - len(left_out), show=progress) as report, log_once():
         for name in PARTS:
             if name in left_out:
@@ -454,7 +459,7 @@ def explain(
 
 
 class _PartBuilder:
-    """Computes the parts in order; later parts use the importance ranking computed earlier."""
+    """Builder of the parts of an explanation, in which later parts use the columns in order of importance."""
 
     def __init__(
         self, model: ChoiceModel, data: ChoiceData, seed: int, sets: int, baselines: Mapping[str, ChoiceModel]
@@ -480,18 +485,18 @@ class _PartBuilder:
         }
 
     def order(self) -> list[str] | None:
-        """Return all columns, the most important first, or None if the importance is unknown."""
+        """Return all columns in descending order of importance, or None if the importance is unknown."""
         importance = self.results.get("importance")
         return None if importance is None else [row.name for row in importance.rows]
 
     def amounts(self) -> list[str]:
-        """Return the numeric features on a ratio scale, the most important first if the importance is known."""
+        """Return the numeric features on a ratio scale, sorted by importance if the importance is known."""
         if "elasticities" in self.results:
             return [table.column for table in self.results["elasticities"].tables]
         return self.features() or numeric_features(self.sample)
 
     def features(self) -> list[str] | None:
-        """Return the numeric features, the most important first, or None if their importance is unknown."""
+        """Return the numeric features in descending order of importance, or None if their importance is unknown."""
         varying = numeric_features(self.sample)
         if "importance" in self.results:
             return [row.name for row in self.results["importance"].rows if row.name in varying]
@@ -517,7 +522,7 @@ def summarise_model(model: ChoiceModel) -> ModelSummary:
 
 
 def _read(model: Any, data: Any) -> ChoiceData:
-    """Return choice data; a table is read according to the model's schema, with choices and weights if it has them."""
+    """Return choice data, read according to the model's schema if ``data`` is a table. Choices are optional."""
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model such as PCMCNet, got {type(model).__name__}.")
     schema = model.schema

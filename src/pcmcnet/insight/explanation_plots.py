@@ -1,8 +1,8 @@
-"""Draw the figures of an explanation, each with one call: ``explanation.plot.importance()``.
+"""Draw the figures of an explanation, each with one call such as ``explanation.plot.importance()``.
 
-Each method draws on ``ax``, or on a new figure if ``ax`` is None, with the current matplotlib style, and returns the
-axes. :meth:`ExplanationPlots.numbers` returns the data behind a figure. The drawing functions are in ``pcmcnet.plots``,
-which imports this package, so they are only imported when a figure is drawn.
+Each method draws on ``ax``, or on a new figure if ``ax`` is None, and returns the Axes. The method
+:meth:`ExplanationPlots.numbers` returns the data behind a figure. The drawing functions are imported only when a figure
+is drawn, because ``pcmcnet.plots`` imports this package.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 class ExplanationPlots:
-    """The figures of an explanation, available as ``explanation.plot``. A missing part has no figure.
+    """The figures of an explanation, available as ``explanation.plot``.
 
-    Every method takes ``ax``, the matplotlib Axes to draw on (None, the default, for a new figure), returns the Axes,
-    and raises InputError if the explanation lacks the part that the figure shows.
+    Every method draws on the matplotlib Axes ``ax``, or on a new figure if ``ax`` is None (the default), and returns
+    the Axes. Every method raises InputError if the explanation lacks the part that the figure shows.
     """
 
     def __init__(self, explanation: Explanation) -> None:
         self._explanation = explanation
 
     def __repr__(self) -> str:
-        return f"figures: {', '.join(self.names())}; call one as .plot.{self.names()[0]}()"
+        return f"figures: {', '.join(self.names())}; draw one with .plot.{self.names()[0]}()"
 
     def names(self) -> list[str]:
         """Return the names of the figures that are available for this explanation."""
         return [name for name in _FIGURES if self._has(name)]
 
     def numbers(self, name: str, **options: Any) -> Any:
-        """Return the data behind a figure: ``explanation.plot.numbers("demand", column="cost")``.
+        """Return the data behind a figure, as in ``explanation.plot.numbers("demand", column="cost")``.
 
         Parameters
         ----------
         name
             Name of the figure.
         options
-            Options of the figure that select the data: ``column`` or ``example``.
+            Options that select the data of the figure: ``column`` or ``example``.
 
         Returns
         -------
@@ -54,14 +54,14 @@ class ExplanationPlots:
         Raises
         ------
         InputError
-            If there is no such figure, column or example, or the part was left out.
+            If the figure, column or example does not exist, or the part was left out.
         """
         if name not in _FIGURES:
-            raise InputError(f"no figure {name!r}." + did_you_mean(name, _FIGURES))
+            raise InputError(f"unknown figure {name!r}." + did_you_mean(name, _FIGURES))
         return self._numbers(name, **options)
 
     def sizes(self, ax: Axes | None = None) -> Axes:
-        """Draw the number of choice sets by their number of alternatives."""
+        """Draw the distribution of the number of alternatives per choice set."""
         from pcmcnet.plots.quality import plot_sizes
 
         return plot_sizes(self.numbers("sizes"), ax)
@@ -84,37 +84,37 @@ class ExplanationPlots:
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         which
-            "first" (the default) for the most probable alternative of each set, or "alternatives" for all.
+            "first" (the default) for the most probable alternative of each set, or "alternatives" for all alternatives.
         """
         from pcmcnet.plots.quality import plot_calibration
 
         return plot_calibration(self.numbers("calibration"), ax, which=which)
 
     def importance(self, ax: Axes | None = None, *, most: int = 20) -> Axes:
-        """Draw the increase in loss when a column is shuffled.
+        """Draw the increase in loss when each column is shuffled.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         most
-            Maximum number of columns; 20 by default.
+            Maximum number of columns (20 by default).
         """
         from pcmcnet.plots.effects import plot_importance
 
         return plot_importance(self.numbers("importance"), ax, most=most, names=self._explanation.names)
 
     def demand(self, ax: Axes | None = None, *, column: str | None = None) -> Axes:
-        """Draw predicted shares as a numeric feature changes.
+        """Draw predicted shares as a function of a numeric feature.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         column
-            The feature; the most important one by default.
+            Numeric feature to vary (the most important one by default).
         """
         from pcmcnet.plots.effects import plot_demand
 
@@ -126,36 +126,36 @@ class ExplanationPlots:
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         column
-            The categorical feature; the most important one by default.
+            Categorical feature (the most important one by default).
         """
         from pcmcnet.plots.effects import plot_categories
 
         return plot_categories(self.numbers("categories", column=column), ax, names=self._explanation.names)
 
     def context(self, ax: Axes | None = None, *, most: int = 12) -> Axes:
-        """Draw the strongest cases in which an alternative changes the preference between two others.
+        """Draw the strongest effects of an alternative on the preference between two others.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         most
-            Maximum number of cases; 12 by default.
+            Maximum number of cases (12 by default).
         """
         from pcmcnet.plots.context import plot_context_effects
 
         return plot_context_effects(self.numbers("context"), ax, most=most)
 
     def orders(self, ax: Axes | None = None) -> Axes:
-        """Draw context effects by the number of alternatives that act jointly on two others."""
+        """Draw context effects by order, that is, by the number of alternatives that act jointly on two others."""
         from pcmcnet.plots.context import plot_order_effects
 
         return plot_order_effects(self.numbers("orders"), ax)
 
     def preference_map(self, ax: Axes | None = None) -> Axes:
-        """Draw the preference between two alternatives as the features of a third vary, in the strongest case."""
+        """Draw the preference between two alternatives as the features of a third one vary, in the strongest case."""
         from pcmcnet.plots.context import plot_preference_map
 
         preferences = self.numbers("preference_map")
@@ -164,44 +164,44 @@ class ExplanationPlots:
         return plot_preference_map(preferences, ax, features=(x, y))
 
     def probabilities(self, ax: Axes | None = None, *, example: int = 0) -> Axes:
-        """Draw the probabilities of an example.
+        """Draw the choice probabilities of an example set.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         example
-            Index in ``explanation.examples``; 0 by default.
+            Index of the example set in ``explanation.examples`` (0 by default).
         """
         from pcmcnet.plots.effects import plot_probabilities
 
         return plot_probabilities(self.numbers("probabilities", example=example), ax)
 
     def attribution(self, ax: Axes | None = None, *, example: int = 0) -> Axes:
-        """Draw the effect of each rival on the chosen alternative of an example.
+        """Draw the effect of each rival on the chosen alternative of an example set.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         example
-            Index in ``explanation.examples``; 0 by default.
+            Index of the example set in ``explanation.examples`` (0 by default).
         """
         from pcmcnet.plots.effects import plot_attribution
 
         return plot_attribution(self.numbers("attribution", example=example), ax)
 
     def chain(self, ax: Axes | None = None, *, example: int = 0, what: Literal["flows", "rates"] = "flows") -> Axes:
-        """Draw the Markov chain of an example.
+        """Draw the Markov chain of an example set.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         example
-            Index in ``explanation.examples``; 0 by default.
+            Index of the example set in ``explanation.examples`` (0 by default).
         what
-            "flows" (the default) between the alternatives, or "rates".
+            "flows" (the default) or "rates" between the alternatives.
         """
         from pcmcnet.plots.chain import plot_chain
 
@@ -254,9 +254,9 @@ _FIGURES = {
 
 
 def _column(column: str | None, columns: Sequence[str]) -> str:
-    """Return the column, or the first column if it is None."""
+    """Return ``column``, or the first of ``columns`` if ``column`` is None."""
     if column is not None and column not in columns:
-        raise InputError(f"no figure for column {column!r}." + did_you_mean(column, columns))
+        raise InputError(f"there is no figure for column {column!r}." + did_you_mean(column, columns))
     return column if column is not None else next(iter(columns), "")
 
 

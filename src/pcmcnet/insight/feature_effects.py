@@ -1,4 +1,4 @@
-"""Effects of features on choice probabilities: responses to numeric features, and lifts of categories."""
+"""Effects of features on choice probabilities: elasticities of numeric features, and lifts of categories."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _QUANTILE_GRID = np.linspace(0.05, 0.95, 11)  # points of the demand curve of a 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NumericEffects(ReportPartMixin):
-    """Responses to each numeric feature, and demand curves of the most important ones.
+    """Responses to each numeric feature, and demand curves of the most important features.
 
     Attributes
     ----------
     tables
-        Average responses, the most important feature first.
+        Average responses to each feature, in descending order of importance.
     demand
-        Demand curves by column, then by the alternative whose share is shown.
+        Demand curves by column and by the alternative whose share is shown.
     sets
         Number of choice sets predicted.
     others
-        Features that are not numeric.
+        Names of the features that are not numeric.
     left_out
-        Numeric features without an elasticity, with the reason.
+        Numeric features without an elasticity, each mapped to the reason.
     """
 
     tables: tuple[ElasticityTable, ...]
@@ -80,7 +80,7 @@ class NumericEffects(ReportPartMixin):
 
 
 def numeric_features(data: ChoiceData) -> list[str]:
-    """Return the names of the numeric features that vary."""
+    """Return the names of the numeric features that are not constant."""
     numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
     return [name for name, x in numeric.items() if np.nanmin(x, initial=np.inf) < np.nanmax(x, initial=-np.inf)]
 
@@ -88,10 +88,10 @@ def numeric_features(data: ChoiceData) -> list[str]:
 def numeric_effects(
     model: Predictor, data: ChoiceData, features: Sequence[str] | None, *, seed: int = 0
 ) -> NumericEffects:
-    """Measure the responses to numeric features, listed with the most important first.
+    """Measure the responses to numeric features, in descending order of importance.
 
-    If ``features`` is None, all are used, sorted by the size of the own response. In a table without labels, the seed
-    is used to draw an alternative from each set.
+    If ``features`` is None, all numeric features are used, sorted by the size of the own elasticity. In a table without
+    labels, the seed is used to draw one alternative from each set.
     """
     columns = numeric_features(data) if features is None else list(features)
     if not columns:
@@ -129,14 +129,14 @@ def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int)
 
 
 def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
-    """Return the groups of alternatives whose values change, each as a title and a label or flat indices."""
+    """Return the groups of alternatives whose values change, each as a title with a label or flat indices."""
     if data.labels is not None:
         share = np.bincount(data.labels.codes, p * spread(data.weights, data.offsets), len(data.labels.categories))
         most = np.argsort(-share, kind="stable")[:MAX_DEMAND_LABELS]
         return [(data.labels.categories[k], data.labels.categories[k]) for k in most if share[k] > 0]
     order = np.lexsort((-p, data.set_of_alternative))
     drawn = np.random.default_rng(seed).integers(data.offsets[:-1], data.offsets[1:])
-    return [("the favourite of each set", order[data.offsets[:-1]]), ("one of each set, at random", drawn)]
+    return [("the favourite of each set", order[data.offsets[:-1]]), ("a random alternative of each set", drawn)]
 
 
 # -- Category effects --------------------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ class CategoryRow:
     share
         Mean predicted share of an alternative with this category.
     lift
-        Share relative to an average category.
+        Predicted share relative to that of an average category.
     low, high
-        95% interval for the lift, by the bootstrap over choice sets.
+        Limits of the 95% interval for the lift, from a bootstrap over choice sets.
     """
 
     category: str
@@ -186,18 +186,18 @@ class CategoryRow:
 
 @dataclass(frozen=True, slots=True)
 class CategoryEffects(ToDictMixin, TableMixin):
-    """Result of :func:`category_effects`. Prints as a table.
+    """Result of :func:`category_effects`. ``print(result)`` shows a table.
 
     Attributes
     ----------
     column
         The categorical feature.
     rows
-        One row per category, the largest lift first.
+        One row per category, in descending order of lift.
     sets
         Number of choice sets predicted.
     others
-        Number of less frequent categories, which were left out.
+        Number of categories that were left out because they are less frequent.
     """
 
     column: str
@@ -217,32 +217,32 @@ class CategoryEffects(ToDictMixin, TableMixin):
 def category_effects(
     model: Predictor, data: Any, column: str, *, most: int = MAX_CATEGORIES, seed: int = 0, resamples: int = 1000
 ) -> CategoryEffects:
-    """Predict how often an alternative would be chosen with each category of a feature.
+    """Predict how often an alternative would be chosen if it had each category of a feature.
 
     Parameters
     ----------
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads.
+        Choice data, or a table that matches the model's schema.
     column
         A categorical feature.
     most
-        Maximum number of categories, the most frequent ones of the table; 12 by default.
+        Maximum number of categories to compare, starting with the most frequent one (12 by default).
     seed
-        Seed of the draw of an alternative from each set, and of the bootstrap; 0 by default.
+        Seed for drawing an alternative from each set, and for the bootstrap (0 by default).
     resamples
-        Number of bootstrap resamples; 1,000 by default.
+        Number of bootstrap resamples (1,000 by default).
 
     Returns
     -------
     CategoryEffects
-        Shares and lifts of the categories. Prints as a table.
+        Shares and lifts of the categories.
 
     Raises
     ------
     InputError
-        If the column is not a categorical feature or has one category, or the model returns a ranking.
+        If the column is not a categorical feature or has only one category, or if the model returns a ranking.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def category_effects(
 def _shares(
     model: Predictor, data: ChoiceData, column: str, categories: Sequence[str], rng: np.random.Generator
 ) -> Floats:
-    """Return the probability of one alternative of each set with each category: (S, K)."""
+    """Return the probability (S, K) of one alternative of each set, with each category in turn."""
     drawn = rng.integers(data.offsets[:-1], data.offsets[1:])
     inside = [places_in_set(data, s) for s in range(len(data))]
     copies = compose_sets(data, inside * len(categories), np.tile(np.arange(len(data)), len(categories)))
@@ -304,7 +304,7 @@ def categorical_features(data: ChoiceData) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class AllCategories(ReportPartMixin):
-    """Category effects of several columns, the most important first."""
+    """Category effects of several columns, in descending order of importance."""
 
     tables: tuple[CategoryEffects, ...]
 
@@ -319,7 +319,7 @@ class AllCategories(ReportPartMixin):
 def all_category_effects(
     model: Predictor, data: ChoiceData, order: Sequence[str] | None, *, seed: int = 0
 ) -> AllCategories:
-    """Measure the effects of up to four categorical features; ``order`` lists columns, the most important first."""
+    """Measure the effects of the first four categorical features in ``order``, which lists columns by importance."""
     columns = categorical_features(data)
     columns = columns if order is None else [name for name in order if name in columns]
     if not columns:

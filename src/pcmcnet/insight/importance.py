@@ -1,18 +1,18 @@
 """Permutation importance: the increase in loss when a column is shuffled.
 
-A shuffled column keeps its values but loses its relation to the other columns and to the choices. These values are
-permuted:
+A shuffled column keeps its values but loses its relation to the other columns and to the choices. The scheme determines
+which values are permuted:
 
     individual-level column   the values of the choice sets
     feature or label          "within"  the values within each set (the default)
                               "sets"    the values of whole sets, in order, between sets of the same size
                               "rows"    the values of all alternatives, over all sets
 
-"within" keeps the values of every set, so all shuffled sets are plausible. It changes only which alternative of a set
-has which value, and thus measures how the column affects the choice within the set. It does not measure what a column
-says about the set as a whole, so a feature that is constant within sets has importance 0. "sets" measures that, too,
-but a set whose size occurs only once stays unchanged. "rows" mixes the values of very different sets, such as short and
-long trips, and predicts sets that never occur.
+The scheme "within" keeps the values of every set, so all shuffled sets are plausible. It permutes values only among the
+alternatives of a set, and thus measures how the column affects the choice within the set. A feature that is constant
+within sets therefore has importance 0 under "within". The scheme "sets" also measures differences between sets, but
+leaves a set unchanged if no other set has the same size. The scheme "rows" mixes the values of very different sets,
+such as short and long trips, and thus predicts sets that never occur.
 
     importance = loss with the column shuffled - loss with the original column
 
@@ -55,9 +55,9 @@ class ImportanceRow:
     value
         Mean increase in loss.
     spread
-        Standard deviation over the repeats.
+        Standard deviation of the increase over the permutations.
     low, high
-        95% interval by the bootstrap over choice sets; infinite for a single set.
+        Limits of the 95% interval from a bootstrap over choice sets (infinite for a single set).
     """
 
     name: str
@@ -70,14 +70,14 @@ class ImportanceRow:
 
 @dataclass(frozen=True, slots=True)
 class Importance(ToDictMixin, TableMixin):
-    """Result of :func:`importance`. Prints as a table; ``importance["price"]`` is the row of a column.
+    """Result of :func:`importance`. For example, ``importance["price"]`` is the row of the column "price".
 
     Attributes
     ----------
     model
         Name of the model class.
     loss
-        "nll" or "misses".
+        Loss that was used: "nll" or "misses".
     scheme
         How columns were shuffled: "within", "sets" or "rows".
     base
@@ -85,7 +85,7 @@ class Importance(ToDictMixin, TableMixin):
     repeats
         Number of permutations of each column.
     rows
-        One row per column or group, the most important first.
+        One row per column or group, in descending order of importance.
     """
 
     model: str
@@ -100,7 +100,7 @@ class Importance(ToDictMixin, TableMixin):
         for row in self.rows:
             if row.name == name:
                 return row
-        raise InputError(f"there is no importance for {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
+        raise InputError(f"unknown column or group {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
 
     def _cells(self) -> list[list[str]]:
         heads = ["shuffled", f"increase in {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95% interval"]
@@ -119,37 +119,39 @@ def importance(
     repeats: int = 5,
     seed: int = 0,
 ) -> Importance:
-    """Measure the increase in loss when a column is shuffled.
+    """Measure the importance of columns by the increase in loss when they are shuffled.
 
     Parameters
     ----------
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data with choices, preferably held out, or a table that the model's schema reads.
+        Choice data with choices, preferably held out, or a table that matches the model's schema.
     columns
-        Features, individual-level columns, and the label column; all of them by default, unless ``groups`` is passed.
+        Columns to shuffle, one at a time: features, individual-level columns or the label column. By default, all
+        columns are shuffled unless ``groups`` is passed.
     groups
-        Name -> columns that are shuffled together, by the same permutation.
+        Mapping from names to groups of columns that are shuffled together by the same permutation.
     scheme
         How features and labels are shuffled: "within" sets (the default), between "sets" of equal size, or over all
         "rows".
     loss
-        "nll", "misses", or "auto" (the default) for "misses" if the model returns a ranking and "nll" otherwise.
+        "nll", "misses" or "auto" (the default), which means "misses" if the model returns a ranking and "nll"
+        otherwise.
     repeats
-        Number of permutations of each column; 5 by default.
+        Number of permutations of each column (5 by default).
     seed
-        Seed of the permutations; 0 by default.
+        Seed for the permutations (0 by default).
 
     Returns
     -------
     Importance
-        Columns, the most important first. Prints as a table.
+        Importance of each column or group, in descending order.
 
     Raises
     ------
     InputError
-        If the choices are unknown, there is no such column, or a choice has probability 0 and the loss is "nll".
+        If the choices are unknown, a column does not exist, or the loss is "nll" and a choice has probability 0.
     ConfigError
         If an option is invalid.
     """
@@ -177,7 +179,7 @@ def importance(
 def _row(
     name: str, columns: tuple[str, ...], increase: Floats, weights: Floats, rng: np.random.Generator
 ) -> ImportanceRow:
-    """Summarise the increases in loss (repeats, S) of one column or group."""
+    """Summarise the increases in loss (repeats, S) when one column or group is shuffled."""
     by_repeat = increase @ weights / weights.sum()
     low, high = bootstrap_interval(increase.mean(axis=0), weights, rng=rng).tolist()
     spread = float(by_repeat.std(ddof=1)) if len(by_repeat) > 1 else 0.0
@@ -218,7 +220,7 @@ def _columns_by_name(
 
 
 def _shuffled(data: ChoiceData, columns: Sequence[str], scheme: Scheme, rng: np.random.Generator) -> ChoiceData:
-    """Shuffle columns: features and labels by one permutation, individual-level columns by another."""
+    """Shuffle features and labels by one permutation, and individual-level columns by another."""
     sets, flat = rng.permutation(len(data)), _permutation(data, scheme, rng)
     changed: dict[str, Any] = {
         "individual": {n: c.take(sets) if n in columns else c for n, c in data.individual.items()},
@@ -230,7 +232,7 @@ def _shuffled(data: ChoiceData, columns: Sequence[str], scheme: Scheme, rng: np.
 
 
 def _permutation(data: ChoiceData, scheme: Scheme, rng: np.random.Generator) -> Ints:  # -> (N,)
-    """Return a permutation of the alternatives."""
+    """Return a permutation (N,) of the alternatives."""
     n = len(data.rows)
     if scheme == "rows":
         return rng.permutation(n)

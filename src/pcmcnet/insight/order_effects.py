@@ -1,11 +1,11 @@
-"""Context effects by order: the log-odds of two alternatives, split by how many others act on them jointly.
+"""Context effects by order: the log-odds of two alternatives, decomposed by how many others act on them jointly.
 
     log P(i | S) / P(k | S)  =  preference of the pair alone                    order 1: the whole log-odds of a logit
                               + effect of each single other alternative         order 2: the last order of a CDM
                               + joint effect of two others beyond single ones   order 3
                               + ...
 
-The decomposition needs only the model's probabilities in subsets of a set.
+The decomposition needs only the choice probabilities that the model predicts for subsets of a set.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PAIRS_PER_LARGE_SET = 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SetTerms:
-    """The terms of one choice set, summed by order."""
+    """Terms of the decomposition of one choice set, summed by order."""
 
     pairs: Ints  # (P, 2) places of i and k
     log_odds: Floats  # (P,) in the whole set
@@ -76,7 +76,10 @@ class SetTerms:
 
 
 def moebius(values: Floats) -> Floats:  # (P, 2^m) -> (P, 2^m)
-    """Transform v into mu for every subset; bit b of a column index is set if the subset contains alternative b."""
+    """Compute the Möbius transform mu of v for every subset.
+
+    Bit b of a column index is set if the subset contains alternative b.
+    """
     terms = values.copy()
     width = 1
     while width < values.shape[1]:
@@ -139,7 +142,7 @@ def sampled_terms(
     draws: int,
     rng: np.random.Generator,
 ) -> SetTerms:
-    """Estimate the terms of a large set: use all groups T of the first ``orders`` orders, or ``draws`` random ones."""
+    """Estimate the terms of a large set from up to ``draws`` groups T for each of the first ``orders`` orders."""
     # 1. Draw the groups T of each pair and order.
     inside = places_in_set(data, position)
     drawn: list[tuple[int, tuple[int, ...]]] = []  # index of the pair, T
@@ -192,7 +195,7 @@ def sampled_terms(
 
 
 def require_finite_odds(odds: Floats, model: Predictor, data: ChoiceData, place: int) -> Floats:
-    """Return the log-odds; raise InputError if a probability of 0 makes them infinite."""
+    """Return the log-odds, or raise InputError if a probability of 0 makes the log-odds infinite."""
     if not np.isfinite(odds).all():
         raise InputError(
             f"choice set {set_id_of(data, place)}: {type(model).__name__} gives an alternative probability 0 in a "
@@ -202,7 +205,7 @@ def require_finite_odds(odds: Floats, model: Predictor, data: ChoiceData, place:
 
 
 def _groups(others: Ints, size: int, draws: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield all groups of a size, or ``draws`` random ones if there are more."""
+    """Yield all groups of the given size, or ``draws`` random groups if there are more groups than that."""
     if math.comb(len(others), size) <= draws:
         yield from combinations(others.tolist(), size)
         return
@@ -211,7 +214,7 @@ def _groups(others: Ints, size: int, draws: int, rng: np.random.Generator) -> It
 
 
 def _subsets(group: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield all subsets of a group, the empty one first."""
+    """Yield all subsets of a group, starting with the empty set."""
     for size in range(len(group) + 1):
         yield from combinations(group, size)
 
@@ -223,24 +226,24 @@ OrderView = Literal["orders", "terms"]
 
 @dataclass(frozen=True, slots=True)
 class OrderRow(ToDictMixin):
-    """Contribution of one order to the log-odds, averaged over pairs; every set has the same weight.
+    """Contribution of one order to the log-odds, averaged over pairs. Every set has the same weight.
 
     Attributes
     ----------
     order
-        "1", "2", ..., or "above 3" for all higher orders together.
+        Name of the order: "1", "2", and so on, or for example "above 3" for all higher orders combined.
     terms
-        Number of computed terms.
+        Number of terms that were computed.
     term_size
-        Mean |mu| of these terms.
+        Mean absolute value of the computed terms.
     contribution
         Mean absolute value of the sum of the terms of this order.
     share
-        Share in the sum of the contributions of all orders.
+        Contribution of this order as a share of the sum over all orders.
     explained
-        Share of the variance of the log-odds that this order and the lower ones explain.
+        Share of the variance of the log-odds explained by this order and all lower orders.
     error
-        Standard error of the sum due to sampling (root mean square); 0 if all terms were computed.
+        Root mean square of the sampling error of the sum of the terms (0 if all terms were computed).
     """
 
     order: str
@@ -254,16 +257,16 @@ class OrderRow(ToDictMixin):
 
 @dataclass(frozen=True, slots=True)
 class ContextTerm(ToDictMixin):
-    """One term: the effect of a group of others on log P(i) / P(k), beyond the effects of its subgroups.
+    """Joint effect of a group of other alternatives on log P(i) / P(k), beyond the effects of its subgroups.
 
     Attributes
     ----------
     choice_set
         Id of the choice set.
     i, k
-        Names of the two alternatives.
+        Names of the two alternatives that are compared.
     others
-        Names of the other alternatives that act on them jointly.
+        Names of the other alternatives, which act jointly on i and k.
     value
         The term mu.
     """
@@ -277,7 +280,7 @@ class ContextTerm(ToDictMixin):
 
     @property
     def order(self) -> int:
-        """Number of other alternatives, plus one."""
+        """Order of the term: the number of other alternatives plus one."""
         return len(self.others) + 1
 
     def __str__(self) -> str:
@@ -288,7 +291,7 @@ class ContextTerm(ToDictMixin):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OrderEffects(ToDictMixin, FormatsMixin):
-    """Result of :func:`order_effects`. Prints as a table, also in a notebook; ``effects[2]`` is the row of an order.
+    """Result of :func:`order_effects`. ``print(effects)`` shows a table, and ``effects[2]`` is the row of order 2.
 
     Attributes
     ----------
@@ -297,13 +300,13 @@ class OrderEffects(ToDictMixin, FormatsMixin):
     orders
         One row per order.
     terms
-        The largest terms of second order and above, the largest first.
+        The largest terms of second and higher order, in descending order of size.
     sets
         Number of choice sets examined.
     sampled
         Number of sets whose terms were sampled.
     pairs
-        Number of pairs of alternatives.
+        Number of pairs of alternatives examined.
     questions
         Number of choice sets predicted.
     seed
@@ -326,7 +329,7 @@ class OrderEffects(ToDictMixin, FormatsMixin):
         return f"OrderEffects({self.model}, first order explains {percent(self.orders[0].explained)} of the variance)"
 
     def __getitem__(self, order: int) -> OrderRow:
-        """Return the row of an order, from 1."""
+        """Return the row of an order, counted from 1."""
         for row in self.orders:
             if row.order == str(order):
                 return row
@@ -338,7 +341,7 @@ class OrderEffects(ToDictMixin, FormatsMixin):
         Parameters
         ----------
         what
-            "orders" (the default) for a row per order, or "terms" for a row per largest term.
+            "orders" (the default) for one row per order, or "terms" for one row for each of the largest terms.
         """
         require_word("what", what, ("orders", "terms"))
         return data_frame(pa.Table.from_pylist(self.to_dict()[what]), instead="to_dict()")
@@ -349,9 +352,9 @@ class OrderEffects(ToDictMixin, FormatsMixin):
         Parameters
         ----------
         what
-            "orders" (the default) or "terms".
+            What to draw: "orders" (the default) or "terms".
         ax
-            Matplotlib Axes to draw on; None (the default) for a new figure.
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
 
         Returns
         -------
@@ -365,7 +368,7 @@ class OrderEffects(ToDictMixin, FormatsMixin):
 
     @property
     def cells(self) -> Cells:
-        """The cells of the table of orders, the header first."""
+        """Cells of the table of orders, including the header row."""
         heads = ["order", "terms", "mean size", "contribution", "share", "explained", "sampling error"]
         rows = [
             [
@@ -396,10 +399,10 @@ def order_effects(
     top: int = 10,
     least: float = 0.01,
 ) -> OrderEffects:
-    """Decompose the log-odds of alternatives by the number of others that act on them jointly.
+    """Decompose the log-odds of pairs of alternatives by the number of others that act on them jointly.
 
-    All terms are computed in sets of up to 10 alternatives. In larger sets, 20 pairs are sampled, and terms are sampled
-    if an order has more than ``draws`` of them; the figures then have standard errors.
+    All terms are computed in sets of up to 10 alternatives. In larger sets, 20 pairs are sampled, and so are the terms
+    of every order with more than ``draws`` terms. Figures from sampled terms have standard errors.
 
     Parameters
     ----------
@@ -408,30 +411,31 @@ def order_effects(
     data
         Choice data, or a table that matches the model's schema.
     sets
-        Maximum number of choice sets to draw; 20 by default.
+        Maximum number of choice sets to draw (20 by default).
     seed
-        Seed for all draws; 0 by default.
+        Seed for all draws (0 by default).
     orders
-        Highest order to distinguish in sets with more than 10 alternatives, from 1 to 6; 3 by default. Higher orders
-        are reported as one figure.
+        Highest order to distinguish in sets with more than 10 alternatives, from 1 to 6 (3 by default). Higher orders
+        are combined in one row.
     draws
-        Maximum number of terms to sample per pair and order in sets with more than 10 alternatives; 50 by default.
+        Maximum number of terms to sample per pair and order in sets with more than 10 alternatives (50 by default).
     top
-        Number of terms of second order and above to return, the largest first; 10 by default.
+        Number of the largest terms of second and higher order to return (10 by default).
     least
-        Alternatives with a smaller probability in the whole set are not used in pairs, but still act on others; 0.01 by
-        default. The log-odds of two alternatives that are hardly ever chosen can change a lot without any practical
+        Minimum probability of the alternatives in a pair (0.01 by default). Less probable alternatives still act on
+        others. The log-odds of two alternatives that are hardly ever chosen can change a lot without any practical
         meaning.
 
     Returns
     -------
     OrderEffects
-        Contributions by order, and the largest terms. Prints as a table.
+        Contributions by order, and the largest terms.
 
     Raises
     ------
     InputError
-        If no set has two alternatives that are probable enough, or the model gives probabilities of 0.
+        If no set has two alternatives with a probability of at least ``least``, or the model predicts probabilities of
+        0.
     ConfigError
         If a number is out of range.
 
@@ -469,8 +473,8 @@ def order_effects(
     if sampled:
         notes.insert(
             0,
-            f"{sampled} of the sets have more than {MAX_EXACT_ALTERNATIVES} alternatives: {PAIRS_PER_LARGE_SET} pairs "
-            f"of each were sampled, and up to {draws} terms per order. Sampling errors refer to the sum for one pair.",
+            f"In {sampled} sets with more than {MAX_EXACT_ALTERNATIVES} alternatives, {PAIRS_PER_LARGE_SET} pairs per "
+            f"set and up to {draws} terms per pair and order were sampled. Sampling errors refer to one pair.",
         )
     return OrderEffects(
         model=type(model).__name__,
@@ -486,7 +490,7 @@ def order_effects(
 
 
 def _pairs(model: Predictor, data: ChoiceData, position: int, least: float, rng: np.random.Generator) -> Ints:
-    """Return pairs (P, 2) of flat indices of sufficiently probable alternatives; in large sets, a sample of pairs."""
+    """Return the flat indices (P, 2) of pairs of sufficiently probable alternatives, sampled if the set is large."""
     p = np.exp(predicted_log_p(model, data.subset([position])))
     probable = places_in_set(data, position)[p >= least]
     pairs = np.stack(np.triu_indices(len(probable), 1), 1)
@@ -497,7 +501,7 @@ def _pairs(model: Predictor, data: ChoiceData, position: int, least: float, rng:
 
 
 def _orders(set_terms: Sequence[SetTerms], last: int) -> tuple[OrderRow, ...]:
-    """Summarise by order, up to ``last``; all higher orders form one row if terms were sampled."""
+    """Summarise the terms by order, up to ``last``. If terms were sampled, one more row combines all higher orders."""
     # 1. Collect the sums of all pairs; every set has the same total weight.
     weight = np.concatenate([np.full(len(terms.pairs), 1 / len(terms.pairs)) for terms in set_terms]) / len(
         set_terms
@@ -534,7 +538,7 @@ def _orders(set_terms: Sequence[SetTerms], last: int) -> tuple[OrderRow, ...]:
 
 
 def _wide(values: Any, width: int) -> Any:
-    """Truncate or pad the orders (., K) to a common width."""
+    """Truncate or pad an array (., K) of orders to a common width."""
     return np.pad(values[:, :width], ((0, 0), (0, max(width - values.shape[1], 0))))
 
 

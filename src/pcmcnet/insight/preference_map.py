@@ -1,10 +1,11 @@
 """Map of context effects: the preference of a over b as the features of a third alternative vary.
 
-In a set with a, b and c, P(a) / (P(a) + P(b)) is computed for every c on a grid of two features. It is constant for a
-model without context effects (figure 2 of the paper, after figure 7 of Trueblood, Brown & Heathcote, 2014).
+In a set with a, b and c, the preference P(a) / (P(a) + P(b)) is computed for every position of c on a grid of two
+features. The map is constant for a model without context effects (figure 2 of the paper, after figure 7 of Trueblood,
+Brown & Heathcote, 2014).
 
-``preference_map`` uses alternatives with two attributes, as simulators do; ``preference_map_in_set`` uses two
-alternatives of a table, and a third whose other columns are constant.
+``preference_map`` uses alternatives with only two attributes, as in simulations. ``preference_map_in_set`` uses
+alternatives from a table, and keeps all other columns of the third alternative constant.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class PreferenceMap(NamedTuple):
     x, y
         (cells,) centres of the cells along each feature.
     preference
-        (cells, cells) preferences from 0 to 1; ``preference[j, i]`` is the preference for c = (x[i], y[j]).
+        (cells, cells) preferences from 0 to 1, where ``preference[j, i]`` is the preference if c = (x[i], y[j]).
     a, b
-        The two features of a and of b.
+        Values of the two features of a and of b.
     c
-        The two features of the third alternative in the table; None if there is no table.
+        Values of the two features of the third alternative in the table, or None if there is no table.
     without
-        Preference without c; 0.5 (indifference) if there is no table.
+        Preference of a over b without c, or 0.5 (indifference) if there is no table.
     """
 
     x: Floats
@@ -71,16 +72,16 @@ def preference_map(
     Parameters
     ----------
     model
-        A function from attributes (sets, 3, 2) of a, b, c to probabilities (sets, 3), such as
-        ``pcmcnet.datasets.mlba.probabilities``; or a model that was fitted on two features.
+        A model that was fitted on two features, or a function from attributes (sets, 3, 2) of a, b and c to
+        probabilities (sets, 3), such as ``pcmcnet.datasets.mlba.probabilities``.
     a, b
-        Attributes of the two fixed alternatives; (4, 6) and (6, 4), as in the paper, by default.
+        Attributes of the two fixed alternatives. The defaults are (4, 6) and (6, 4), as in the paper.
     span
-        Range of both attributes of c; 1 to 9 by default.
+        Range of both attributes of c (1 to 9 by default).
     cells
-        Number of grid cells along each attribute; 128 by default. c is at the centres of the cells.
+        Number of grid cells along each attribute (128 by default). Alternative c is placed at the centre of each cell.
     features
-        Names of the two features, if ``model`` is a fitted model; "attr1" and "attr2" by default.
+        Names of the two features, if ``model`` is a fitted model ("attr1" and "attr2" by default).
 
     Returns
     -------
@@ -103,7 +104,7 @@ def preference_map(
     """
     low, high = span
     if cells < 2 or not low < high:
-        raise ConfigError(f"expected at least 2 cells and a span from low to high, got {cells} and {span}.")
+        raise ConfigError(f"expected cells >= 2 and a span (low, high) with low < high, got {cells} and {span}.")
     centres = _centres(low, high, cells)
     attributes = np.empty((cells * cells, 3, 2))
     attributes[:, 0], attributes[:, 1] = a, b
@@ -119,7 +120,7 @@ def _centres(low: float, high: float, cells: int) -> Floats:
 
 
 def _probabilities(model: Any, features: tuple[str, str]) -> Probabilities:
-    """Return the probabilities as a function of attributes; ``model`` is such a function or a fitted model."""
+    """Return a function from attributes to probabilities, given such a function or a fitted model."""
     if not hasattr(model, "predict_proba"):
         function: Probabilities = model
         return function
@@ -138,7 +139,7 @@ def _probabilities(model: Any, features: tuple[str, str]) -> Probabilities:
 
 
 def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3, 2) -> (sets,)
-    """Return P(a) / (P(a) + P(b)); raise InputError if the input values are not probabilities."""
+    """Return P(a) / (P(a) + P(b)), or raise InputError if the input values are not probabilities."""
     if p.shape != attributes.shape[:2]:
         raise InputError(f"expected probabilities of shape {attributes.shape[:2]}, got {p.shape}.")
     both = p[:, 0] + p[:, 1]
@@ -146,8 +147,8 @@ def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3
     if bad.size:
         at = bad[0]
         raise InputError(
-            f"third alternative at {tuple(attributes[at, 2].tolist())}: expected probabilities of a, b and c, with a "
-            f"or b above 0, got {tuple(p[at].tolist())}; {bad.size} such cells."
+            f"third alternative at {tuple(attributes[at, 2].tolist())}: expected probabilities of a, b and c, with "
+            f"P(a) or P(b) above 0, got {tuple(p[at].tolist())} ({bad.size} such cells)."
         )
     preference: Floats = p[:, 0] / both
     return preference
@@ -166,7 +167,7 @@ def preference_error(found: PreferenceMap, truth: PreferenceMap) -> PreferenceMa
     Returns
     -------
     PreferenceMap
-        A map with |found - truth| as ``preference``.
+        A map in which ``preference`` holds |found - truth|.
 
     Raises
     ------
@@ -191,7 +192,7 @@ def preference_map_in_set(
     cells: int = 32,
     quantiles: Point = (0.05, 0.95),
 ) -> PreferenceMap:
-    """Compute the preference of a over b, two alternatives of a set, as two features of a third alternative vary.
+    """Compute the preference of a over b in a choice set, as two features of a third alternative vary.
 
     Parameters
     ----------
@@ -200,28 +201,28 @@ def preference_map_in_set(
     data
         Choice data, or a table that matches the model's schema.
     a, b
-        Flat indices of two alternatives of the same set; see :func:`pcmcnet.insight.queries.place_of`.
+        Flat indices of two alternatives of the same set, as returned by :func:`pcmcnet.insight.queries.place_of`.
     third
-        Flat index of the third alternative. Its label and its other columns stay constant. If the third alternative is
-        a or b, or belongs to another set, a copy of it is used.
+        Flat index of the third alternative, whose label and other columns stay constant. If the third alternative is a
+        or b, or belongs to another set, a copy of it is used.
     features
         The two numeric features that vary, the first along the x axis of the map.
     others
-        If True, the other alternatives of the set are also offered. By default the sets are {a, b, c}.
+        If True, the other alternatives of the set are also offered. By default, the sets contain only a, b and c.
     copy
-        With ``others``: if True, a copy of the third alternative varies and the original stays in the set. False by
-        default.
+        If True and ``others`` is True, a copy of the third alternative varies, while the original stays in the set
+        (False by default).
     cells
-        Number of grid cells along each feature; 32 by default. The third alternative moves over the centres of the
-        cells.
+        Number of grid cells along each feature (32 by default). The third alternative is placed at the centre of each
+        cell.
     quantiles
-        Range of the grid as quantiles of each feature over the table, extended to include a, b and the third
-        alternative; 0.05 to 0.95 by default.
+        Range of the grid as quantiles of each feature over the table (0.05 to 0.95 by default). The grid is extended to
+        include a, b and the third alternative.
 
     Returns
     -------
     PreferenceMap
-        The preference in every cell, and without the third alternative as ``without``.
+        The preference in every cell. The attribute ``without`` is the preference without the third alternative.
 
     Raises
     ------
@@ -230,7 +231,7 @@ def preference_map_in_set(
     SchemaError
         If a feature is not a numeric feature of the table.
     ConfigError
-        If ``cells`` or ``quantiles`` are out of range.
+        If ``cells`` or ``quantiles`` is out of range.
     """
     require_number("cells", cells, whole=True, low=2)
     # 1. Find the alternatives, and the grid of the third.
@@ -271,11 +272,11 @@ def preference_map_in_set(
 
 
 def _grid(data: ChoiceData, name: str, held: tuple[int, ...], cells: int, quantiles: Point) -> Floats:
-    """Return the centres of cells that cover the quantiles of a feature and its values at the flat indices ``held``."""
+    """Return the centres of cells that cover a feature's quantiles and its values at the flat indices ``held``."""
     for quantile in quantiles:
         require_number("quantiles", quantile, low=0, high=1)
     if not quantiles[0] < quantiles[1]:
-        raise ConfigError(f"quantiles: expected two shares from low to high, got {quantiles}.")
+        raise ConfigError(f"quantiles: expected two increasing numbers from 0 to 1, got {quantiles}.")
     values = _numbers(data, name)
     present = values[~np.isnan(values)].astype(np.float64)
     low, high = np.quantile(present, quantiles) if present.size else (0.0, 0.0)

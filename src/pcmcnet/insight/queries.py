@@ -1,8 +1,8 @@
 """Choice sets for querying a model, and the log-probabilities that the model returns.
 
-An alternative is identified by its *flat index*, called ``place`` in the code: its index, from 0 to N - 1, in the flat
-columns of a table. All queries of the same kind are predicted in one call: the flat indices of Q sets ->
-log-probabilities (sum of sizes,), one set after another.
+An alternative is identified by its *flat index* (``place`` in the code), which is its index from 0 to N - 1 in the flat
+columns of a table. All queries of the same kind are predicted in one call, which takes the flat indices of Q sets and
+returns the log-probabilities (sum of sizes,) of one set after another.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_NAME_COLUMNS = 3  # columns that a name shows
 
 
 def alternative_name(data: ChoiceData, place: int) -> str:
-    """Return the name of the alternative with this flat index."""
+    """Return the name of the alternative with the given flat index."""
     if data.labels is not None:
         label: str = data.labels.categories[int(data.labels.codes[place])]
         return label
@@ -52,7 +52,7 @@ def alternative_name(data: ChoiceData, place: int) -> str:
 
 
 def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
-    """Return the columns used to name the alternatives of a set, given the flat indices of these alternatives."""
+    """Return the columns that distinguish the alternatives of a set, given their flat indices."""
     codes = {name: values for name in data.features if (values := _codes(data, name, inside)) is not None}
     chosen = [name for name in codes if isinstance(data.features[name], Categorical)][:1]
     groups = codes[chosen[0]] if chosen else np.zeros(len(inside), np.int64)
@@ -67,7 +67,7 @@ def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
 
 
 def _codes(data: ChoiceData, name: str, inside: Ints) -> Ints | None:
-    """Return a code for each value of a column within a set; None for missing values and for content columns."""
+    """Return a code for each value of a column in a set, or None for missing values and content columns."""
     column = data.features[name]
     if isinstance(column, Categorical):
         return column.codes[inside].astype(np.int64)
@@ -78,7 +78,7 @@ def _codes(data: ChoiceData, name: str, inside: Ints) -> Ints | None:
 
 
 def _word(data: ChoiceData, name: str, place: int) -> str:
-    """Return the value of one column as part of a name."""
+    """Return the value of one column as a word for an alternative's name."""
     column = data.features[name]
     if isinstance(column, Categorical):
         return _cut(column.categories[int(column.codes[place])])
@@ -89,7 +89,7 @@ def _word(data: ChoiceData, name: str, place: int) -> str:
 
 
 def _text(data: ChoiceData, place: int) -> str:
-    """Return the start of the first text that is not missing, or an empty string."""
+    """Return the beginning of the alternative's first text that is not missing, or an empty string."""
     for column in data.features.values():
         if isinstance(column, Contents) and KINDS[column.kind].is_name and column.codes[place] != MISSING_CODE:
             return _cut(str(column.table[column.codes[place]]))
@@ -109,7 +109,7 @@ def _cut(word: str) -> str:
 
 
 def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> ChoiceData:
-    """Build choice sets from the alternatives of a table; their ids are counted from 0.
+    """Build choice sets from the alternatives of a table, with ids counted from 0.
 
     Parameters
     ----------
@@ -118,7 +118,8 @@ def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: Array
     sets
         For each new set, the flat indices of its alternatives. An index may occur more than once.
     individuals
-        For each new set, the position of the original set that provides its individual, kept columns and weight.
+        For each new set, the position of the original set that provides the individual, the kept columns and the
+        weight.
 
     Returns
     -------
@@ -128,7 +129,7 @@ def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: Array
     Raises
     ------
     InputError
-        If a set is empty, a place or a position is out of range, or the two lists differ in length.
+        If a set is empty, a flat index or a position is out of range, or ``sets`` and ``individuals`` differ in length.
 
     Examples
     --------
@@ -141,7 +142,7 @@ def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: Array
     positions = np.asarray(individuals, np.int64)
     set_places = [np.asarray(places, np.int64) for places in sets]
     if len(positions) != len(set_places):
-        raise InputError(f"expected an individual for each of {len(set_places)} sets, got {len(positions)}.")
+        raise InputError(f"individuals: expected {len(set_places)} positions, one for each set, got {len(positions)}.")
     if any(places.size == 0 for places in set_places):
         raise InputError("a choice set needs at least one alternative.")
     flat = np.concatenate(set_places) if set_places else np.empty(0, np.int64)
@@ -161,7 +162,7 @@ def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: Array
 def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData:
     """Replace the alternatives of every set: set s gets the next ``sizes[s]`` alternatives of ``places`` (M,).
 
-    The sets keep their ids, individuals, kept columns and weights. Their choices become unknown.
+    The sets keep their ids, individuals, kept columns and weights, but their choices become unknown.
     """
     return replace(
         data,
@@ -176,9 +177,9 @@ def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData
 
 
 def with_values(data: ChoiceData, column: str, values: ArrayLike) -> ChoiceData:
-    """Return the data with new values of one column: N values of a feature, or S values of an individual-level column.
+    """Return the data with new values of a feature (N values) or of an individual-level column (S values).
 
-    Categories that are not in the table are allowed; a model treats them as unseen categories.
+    Categories that are not in the table are allowed, and a model treats them as unseen categories.
     """
     for role in ("features", "individual"):
         columns = getattr(data, role)
@@ -215,32 +216,32 @@ def predict_sets(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], 
 
 
 def require_place(data: ChoiceData, place: object, what: str) -> int:
-    """Return the flat index as an int; raise InputError if it is not in the table."""
+    """Return the flat index as an int, or raise InputError if it is out of range."""
     place = int(place) if isinstance(place, np.integer) else place
     last = len(data.rows) - 1
     if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place <= last:
         raise InputError(
-            f"{what}: expected the flat index of an alternative, from 0 to {last}, got {place!r}; see place_of."
+            f"{what}: expected the flat index of an alternative, from 0 to {last}, got {place!r}: use place_of."
         )
     return place
 
 
 def position_of(data: ChoiceData, choice_set: Any) -> int:
-    """Return the position of the choice set with this id; the id can also be given as text."""
+    """Return the position of the choice set with the given id, which can also be passed as a string."""
     positions = np.flatnonzero(data.set_ids == choice_set)
     if not positions.size:
         positions = np.flatnonzero(data.set_ids.astype(str) == str(choice_set))
     if positions.size != 1:
         examples = ", ".join(map(str, data.set_ids[:3].tolist()))
         raise InputError(
-            f"choice set {plain_repr(choice_set)} is not among the {len(data)} choice sets of the table, such as "
-            f"{examples}."
+            f"choice set {plain_repr(choice_set)} is not in the table, which has {len(data)} choice sets with ids such "
+            f"as {examples}."
         )
     return int(positions[0])
 
 
 def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
-    """Return the index of an alternative in the flat columns of a table.
+    """Return the flat index of an alternative, that is, its index in the flat columns of a table.
 
     Parameters
     ----------
@@ -249,7 +250,8 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     choice_set
         The id of the set.
     alternative
-        The label. In a table without labels, the row in the table, such as 3, or the name in a report, such as "#2".
+        Label of the alternative or, in a table without labels, its row in the table, such as 3, or its name in a
+        report, such as "#2".
 
     Returns
     -------
@@ -259,7 +261,7 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     Raises
     ------
     InputError
-        If the table has no such set, or the set does not have exactly one such alternative.
+        If the set does not exist, or does not contain exactly one alternative with this label, row or name.
 
     Examples
     --------
@@ -286,12 +288,12 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
 
 
 def places_in_set(data: ChoiceData, position: int) -> Ints:
-    """Return the flat indices of the alternatives in the set at a position."""
+    """Return the flat indices of the alternatives in the choice set at the given position."""
     return np.arange(data.offsets[position], data.offsets[position + 1])
 
 
 def set_of(data: ChoiceData, places: ArrayLike) -> Ints:
-    """Return the positions of the sets to which the alternatives with these flat indices belong."""
+    """Return the positions of the sets that contain the alternatives with the given flat indices."""
     positions: Ints = np.searchsorted(data.offsets, np.asarray(places, np.int64), side="right") - 1
     return positions
 
@@ -308,7 +310,7 @@ def set_id_of(data: ChoiceData, place: int) -> Any:
 
 
 def draw_sets(data: ChoiceData, *, least: int, most: int | None, rng: np.random.Generator) -> Ints:
-    """Draw up to ``most`` sets with at least ``least`` alternatives and positive weight; return shuffled positions."""
+    """Return up to ``most`` random positions of sets with at least ``least`` alternatives and positive weight."""
     return rng.permutation(np.flatnonzero((data.sizes >= least) & (data.weights > 0)))[:most]
 
 
@@ -368,7 +370,7 @@ def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
 
 
 def _guess(name: str, values: Floats) -> str | None:
-    """Guess from name and values whether the scale lacks a true zero; return the kind of scale, or None if not."""
+    """Guess the scale of a column without a true zero from its name and values, or return None for a ratio scale."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or not len(values):
         return None
@@ -393,7 +395,7 @@ _MAX_DISTINCT_NUMBERS = 8  # distinct numbers up to which each is its own group
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Names of groups, and the group of each alternative."""
+    """Names of the groups of alternatives, and the group of each alternative."""
 
     names: tuple[str, ...]
     codes: Ints  # (N,)
@@ -401,7 +403,9 @@ class Segments:
 
 
 def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
-    """Group alternatives by a column of any role or by a value for each choice set or alternative; None for one group.
+    """Group alternatives by a column, or by a value for each choice set or alternative.
+
+    If ``by`` is None, all alternatives form one group.
 
     Examples
     --------
@@ -419,7 +423,7 @@ def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
 
 
 def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[str, ...], Ints]:
-    """Group choice sets; return the names of the groups and the group of each set (S,)."""
+    """Group choice sets, and return the names of the groups and the group of each set (S,)."""
     groups = segments(data, by)
     if not groups.of_sets:
         raise InputError(f"by={by!r} varies within choice sets: use an individual-level column or a kept column.")
@@ -427,7 +431,7 @@ def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[st
 
 
 def weighted_quantiles(values: Floats, weights: Floats, shares: ArrayLike) -> Floats:
-    """Return weighted quantiles: the smallest values up to which the cumulative weight reaches the given shares.
+    """Return weighted quantiles: the smallest values at which the cumulative weight reaches the given shares.
 
     Examples
     --------
@@ -449,14 +453,14 @@ def table_column(data: ChoiceData, name: str) -> tuple[Column, bool]:
         if name in columns:
             return columns[name], of_sets
     names = [*data.features, *data.individual, *data.keep, *([data.schema.alternative] if data.labels else [])]
-    raise InputError(f"no column {name!r} in the table." + did_you_mean(name, [str(k) for k in names]))
+    raise InputError(f"the table has no column {name!r}." + did_you_mean(name, [str(k) for k in names]))
 
 
 def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
     """Return a numeric feature (N,) or individual-level column (S,), and whether it is an individual-level column."""
     columns = {**data.individual, **data.features}
     if name not in columns:
-        raise InputError(f"no feature or individual-level column {name!r}." + did_you_mean(name, columns))
+        raise InputError(f"there is no feature or individual-level column {name!r}." + did_you_mean(name, columns))
     column = columns[name]
     if not isinstance(column, Numeric):
         raise InputError(f"column {name!r}: expected a numeric column, got a {column.kind} column.")
@@ -464,7 +468,7 @@ def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
 
 
 def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
-    """Return the values to group by, and whether there is one per choice set."""
+    """Return the values to group by, and whether there is one value per choice set."""
     if isinstance(by, str):
         column, of_sets = table_column(data, by)
         if isinstance(column, Contents):
@@ -473,14 +477,14 @@ def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
     values = np.asarray(by)
     if values.shape not in ((len(data),), (len(data.rows),)):
         raise InputError(
-            f"by: expected a value for each of {len(data)} choice sets or of {len(data.rows)} alternatives, "
+            f"by: expected one value for each of {len(data)} choice sets or {len(data.rows)} alternatives, "
             f"got shape {values.shape}."
         )
     return values, values.shape == (len(data),)
 
 
 def group_values(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
-    """Return the names of the groups of equal or similar values, and the group of each value."""
+    """Group equal or similar values, and return the names of the groups and the group of each value."""
     if values.dtype.kind not in "fiu":
         words, codes = np.unique(values.astype(str), return_inverse=True)
         return tuple(words.tolist()), codes.astype(np.int64)

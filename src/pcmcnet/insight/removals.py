@@ -1,13 +1,16 @@
-"""Effect on the other alternatives of a set if one is removed, as used by the context search and the audit.
+"""Effects of removing one alternative on the others in its set, as used by the context search and the audit.
 
-For a set S, a removed alternative r and every other alternative i:
+The shift of alternative i when r is removed from the choice set S, and the change of a log-ratio, are
 
     shift_i = log P(i | S - r) - log P(i | S),        change of log P(i) / P(j) = shift_i - shift_j.
 
 The pair whose log-ratio changes most consists of the alternatives with the largest and the smallest shift. The mean
-over all m (m - 1) / 2 pairs follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. In
-a logit, all alternatives have the same shift, -log(1 - P(r | S)). An alternative with probability 0 in either set has
-no shift. Shapes: C cases (set, r); M = total number of other alternatives over all cases.
+absolute change over all m (m - 1) / 2 pairs follows from the sorted shifts:
+
+    2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)),        k = 0, ..., m - 1.
+
+In a logit, all alternatives have the same shift, -log(1 - P(r | S)). An alternative with probability 0 in S or in S - r
+has no shift. Shapes: C is the number of cases (set, r), and M is the total number of other alternatives over all cases.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ _CONSTANT_OFFER = {
 
 
 def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
-    """Return a warning that removals are extrapolated, or None if the training sets offer different alternatives.
+    """Return a warning that effects of removals are extrapolated, or None if the training sets differ in their offers.
 
     If the model does not record its training table, ``data`` is examined instead.
     """
@@ -59,8 +62,8 @@ def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
     if has_varying_offers(data) if varying is None else varying:
         return None
     return (
-        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices without one of "
-        f"them were never observed, so effects of removals are extrapolated from the form of the model."
+        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices from "
+        f"smaller sets were never observed, so effects of removals are extrapolated from the form of the model."
     )
 
 
@@ -71,7 +74,7 @@ MIN_ALTERNATIVES = 3  # in a set, so that two remain after a removal
 
 @dataclass(frozen=True, eq=False)
 class Removals:
-    """Cases of removal, and the predicted log-probabilities with and without the removed alternative."""
+    """Removals of single alternatives, with predicted log-probabilities before and after each removal."""
 
     position: Ints  # (C,) position of the set
     removed: Ints  # (C,) place of the removed alternative
@@ -83,19 +86,19 @@ class Removals:
 
     @property
     def case(self) -> Ints:
-        """(M,) index of the case that each entry belongs to."""
+        """(M,) index of the case to which each entry belongs."""
         return np.repeat(np.arange(len(self.removed)), np.diff(self.offsets))
 
     @cached_property
     def shift(self) -> Floats:
-        """(M,) change of log P due to the removal; NaN if a probability is 0."""
+        """(M,) change of log P due to the removal, or NaN if a probability is 0."""
         finite = np.isfinite(self.log_with) & np.isfinite(self.log_without)
         shift: Floats = np.full(len(finite), np.nan)
         shift[finite] = self.log_without[finite] - self.log_with[finite]
         return shift
 
     def log_ratios(self, least: float = 0.0) -> LogRatios:
-        """Compare pairs of the other alternatives; leave out alternatives with a probability below ``least``."""
+        """Return the changes of log-ratios, without alternatives that have a probability below ``least``."""
         # 1. Sort the entries of each case by their shift.
         entries = np.flatnonzero(~np.isnan(self.shift) & (self.log_with >= (np.log(least) if least > 0 else -np.inf)))
         case = self.case[entries]
@@ -114,7 +117,7 @@ class Removals:
 
 
 class LogRatios(NamedTuple):
-    """Changes of log-ratios by case; K cases have at least one pair."""
+    """Changes of log-ratios by case, where K of the C cases have at least one pair."""
 
     cases: Ints  # (K,)
     up: Ints  # (K,) entry, among M, of the alternative whose log P rises most
@@ -127,8 +130,8 @@ class LogRatios(NamedTuple):
 def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Return the set positions (C,) and removed flat indices (C,) of cases that need at most ``limit`` predictions.
 
-    A set needs one prediction for itself and one for each removal. The last set may have only some of its removals,
-    drawn at random.
+    A set needs one prediction for itself and one for each removal. If the limit is reached within a set, its removals
+    are drawn at random.
     """
     drawn = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
     cost = np.cumsum(data.sizes[drawn] + 1)
@@ -142,7 +145,7 @@ def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.
 
 
 def predict_removals(model: Predictor, data: ChoiceData, position: Ints, removed: Ints) -> Removals:
-    """Predict, in one batch, every set and the set without each removed alternative."""
+    """Predict, in one batch, every whole set and every set with one alternative removed."""
     whole, at = np.unique(position, return_inverse=True)
     inside = [places_in_set(data, s) for s in whole]
     others = [inside[k][inside[k] != r] for k, r in zip(at, removed, strict=True)]
@@ -157,7 +160,7 @@ def predict_removals(model: Predictor, data: ChoiceData, position: Ints, removed
 
 
 def pair_share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
-    """Return P(i) / (P(i) + P(j)) from log-probabilities; accurate even if both are tiny."""
+    """Return P(i) / (P(i) + P(j)) from log-probabilities, accurately even if both probabilities are tiny."""
     with np.errstate(over="ignore"):
         share: Floats = 1 / (1 + np.exp(log_j - log_i))
     return share
@@ -180,7 +183,7 @@ MIN_PROBABILITY = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Attribution(ToDictMixin, TableMixin):
-    """Result of :func:`attribution`: the effects of R rivals on one alternative. Prints as a table.
+    """Result of :func:`attribution`: the effects of R rivals on one alternative. ``print(result)`` shows a table.
 
     Attributes
     ----------
@@ -191,17 +194,17 @@ class Attribution(ToDictMixin, TableMixin):
     p
         Probability of the alternative in the whole set.
     rivals
-        Names of the rivals, sorted by the strength of their effect beyond a logit, the strongest first.
+        Names of the rivals, in descending order of the size of their effect beyond a logit.
     places
         (R,) indices of the rivals in the flat columns of the table.
     rival_p
         (R,) probabilities of the rivals in the whole set.
     without
-        (R,) probability of the alternative without the rival.
+        (R,) probability of the alternative after the rival is removed.
     push
         (R,) change of log p of the alternative due to the rival.
     beyond
-        (R,) part of this change that a logit cannot explain.
+        (R,) part of the change of log p that a logit cannot explain.
     """
 
     choice_set: Any
@@ -243,18 +246,18 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     choice_set
         The id of the set.
     alternative
-        Label of the alternative; in a table without labels, its row, or its number in the set, such as "#2". By
-        default, the chosen alternative.
+        Label of the alternative, or, in a table without labels, its row or its number in the set, such as "#2". By
+        default, the chosen alternative is used.
 
     Returns
     -------
     Attribution
-        The effect of each rival. Prints as a table.
+        The effect of each rival on the alternative.
 
     Raises
     ------
     InputError
-        If there is no such set or alternative, the choice is unknown, or there is no rival.
+        If the set or the alternative does not exist, the choice is unknown, or the set has only one alternative.
 
     Examples
     --------
@@ -273,7 +276,7 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     inside = places_in_set(data, position)
     rivals = inside[inside != i]
     if not rivals.size:
-        raise InputError(f"choice set {plain_repr(choice_set)} has a single alternative, so it has no rivals.")
+        raise InputError(f"choice set {plain_repr(choice_set)} has a single alternative, which has no rivals.")
     sets = [inside, *(inside[inside != r] for r in rivals)]
     p = np.maximum(np.exp(predict_sets(model, data, sets, np.full(len(sets), position))), MIN_PROBABILITY)
     whole, n = p[: len(inside)], len(inside)

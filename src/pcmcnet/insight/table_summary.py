@@ -1,7 +1,8 @@
 """Summary of a table: the number and sizes of its choice sets, its columns, and the choices.
 
-For a numeric feature, comparing the mean over chosen alternatives with the mean over all offered ones shows what people
-prefer. Both means use the weights of the sets; in the second mean, the alternatives of a set share its weight equally.
+For a numeric feature, comparing the mean over the chosen alternatives with the mean over all offered alternatives shows
+what people prefer. Both means are weighted by the weights of the sets. In the mean over all alternatives, the weight of
+a set is divided equally among its alternatives.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ColumnSummary:
     low, median, high
         Minimum, median and maximum of a numeric column.
     offered
-        Weighted mean of a numeric feature over all alternatives; each set counts once.
+        Weighted mean of a numeric feature over all alternatives, which share the weight of their set equally.
     chosen
         Weighted mean of a numeric feature over the chosen alternatives.
     distinct
@@ -54,7 +55,7 @@ class ColumnSummary:
     categories
         The most frequent categories, each with its share of the values.
     detail
-        For columns of other kinds: the size of vectors, the range of timestamps, or the names in lists.
+        Description of other kinds of columns: the size of vectors, the range of timestamps, or the names in lists.
     """
 
     name: str
@@ -73,7 +74,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelShare:
-    """How often a label is offered and chosen, as shares of the total weight of all sets."""
+    """Frequencies with which a label is offered and chosen, as shares of the total weight of all sets."""
 
     label: str
     offered: float
@@ -87,7 +88,7 @@ class TableSummary(ToDictMixin, ReportPartMixin):
     Attributes
     ----------
     choice_sets, alternatives
-        Number of choice sets and of alternatives.
+        Number of choice sets, and total number of alternatives.
     unweighted
         True if all sets have the same weight.
     has_choices
@@ -99,9 +100,9 @@ class TableSummary(ToDictMixin, ReportPartMixin):
     columns
         Summaries of the columns.
     labels
-        Shares of the most chosen labels; empty without labels or choices.
+        Shares of the most frequently chosen labels (empty if there are no labels or no choices).
     unlabelled
-        Name of the first alternative in reports, if the table has no labels.
+        Name of the first alternative, as an example, if the table has no labels.
     """
 
     choice_sets: int
@@ -119,7 +120,7 @@ class TableSummary(ToDictMixin, ReportPartMixin):
 
 
 def summarise_table(data: ChoiceData) -> TableSummary:
-    """Summarise a table.
+    """Summarise the choice sets, columns and choices of a table.
 
     Examples
     --------
@@ -196,7 +197,7 @@ def _mean(values: Floats, weights: Floats) -> float | None:
 
 
 def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
-    """Return the most chosen labels."""
+    """Return the shares of the most frequently chosen labels."""
     if data.labels is None or data.chosen is None or not data.weights.any():
         return ()
     n, total = len(data.labels.categories), data.weights.sum()
@@ -225,12 +226,12 @@ MAX_EXAMPLE_SETS = 5000  # sets that examples are selected from; a larger table 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExampleSet(ToDictMixin, ReportPartMixin):
-    """One choice set with n alternatives, in the order of the table.
+    """An example choice set, with n alternatives in the order of the table.
 
     Attributes
     ----------
     kind
-        "typical", "surprising", "uncertain" or "large".
+        Kind of example: "typical", "surprising", "uncertain" or "large".
     choice_set
         Id of the set.
     individual
@@ -238,15 +239,16 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
     names
         (n,) names of the alternatives.
     columns
-        Features with (n,) values each; images as data URIs.
+        Mapping from features to (n,) values, with images as data URIs.
     p
         (n,) predicted probabilities.
     chosen
-        Index of the chosen alternative; None if unknown.
+        Index of the chosen alternative, or None if the choice is unknown.
     attribution
-        Effects of rivals on the chosen alternative, or on the most probable one; None for a ranking.
+        Effects of rivals on the chosen alternative, or on the most probable one if the choice is unknown (None if the
+        model returns a ranking).
     chain
-        Markov chain of the set, for models that have one.
+        Markov chain of the choice set, or None if the model has no chain.
     """
 
     kind: Kind
@@ -265,24 +267,24 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
 
     @property
     def nll(self) -> float | None:
-        """Negative log-probability of the choice; None if the choice is unknown or has probability 0."""
+        """Negative log-probability of the choice, or None if the choice is unknown or has probability 0."""
         if self.chosen is None or self.p[self.chosen] <= 0:
             return None
         return float(-np.log(self.p[self.chosen]))
 
 
 def example_sets(model: ChoiceModel, data: ChoiceData, *, seed: int = 0) -> tuple[ExampleSet, ...]:
-    """Select examples from up to 5,000 sets of a table, with the model's predictions."""
+    """Select example sets from up to 5,000 sets of a table, and add the model's predictions."""
     eligible = np.flatnonzero((data.sizes > 1) & (data.weights > 0))
     if not eligible.size:
-        raise InputError("expected a choice set with two alternatives and a positive weight, found none.")
+        raise InputError("expected a choice set with at least two alternatives and a positive weight, found none.")
     sample = np.sort(np.random.default_rng(seed).permutation(eligible)[:MAX_EXAMPLE_SETS])
     positions = _example_positions(model, data.subset(sample))
     return tuple(_example(model, data, kind, int(sample[k])) for kind, k in positions.items())
 
 
 def _example_positions(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
-    """Return the position of the example of each kind."""
+    """Return the position of the example set of each kind."""
     # 1. How surprising each choice is, or how uncertain the set is.
     log_p = predicted_log_p(model, data)
     second: Kind = "surprising"
@@ -307,14 +309,14 @@ def _example_positions(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
 
 
 def _entropy(log_p: Floats, data: ChoiceData) -> Floats:
-    """Return the entropy of each set (S,) relative to its maximum."""
+    """Return the entropy (S,) of each set, divided by the maximum entropy."""
     terms = np.exp(log_p) * np.where(np.isneginf(log_p), 0.0, log_p)
     entropy: Floats = -sum_by_set(terms, data.offsets) / np.log(data.sizes)
     return entropy
 
 
 def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) -> ExampleSet:
-    """Return one set with the model's predictions."""
+    """Return one example set with the model's predictions."""
     inside, identity = places_in_set(data, position), data.set_ids[position]
     p = np.exp(predicted_log_p(model, data.subset([position])))
     chosen = None if data.chosen is None else int(data.chosen[position])
@@ -334,5 +336,5 @@ def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) ->
 
 
 def plain_values(columns: Columns, places: Ints) -> dict[str, list[Any]]:
-    """Return the values of some rows as JSON-compatible values; None if a value is missing."""
+    """Return the columns at the given positions as JSON-compatible values, with None for missing values."""
     return {name: json_values(column.take(places)) for name, column in columns.items()}

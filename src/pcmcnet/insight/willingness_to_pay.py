@@ -1,14 +1,15 @@
-"""Willingness to pay: the value of one more unit of a feature in units of price, for every alternative and any model.
+"""Willingness to pay (WTP): the value of one more unit of a feature, in units of price, for any model.
 
-With utilities U, it is -(dU / dx) / (dU / dprice). For models that only return probabilities, the log-odds of an
-alternative replace its utility:
+With utilities U, willingness to pay is -(dU / dx) / (dU / dprice). For models that only return probabilities, the
+log-odds of an alternative replace its utility:
 
-    WTP_i = -(d logit p_i / d x_i) / (d logit p_i / d price_i) = -(d log p_i / d x_i) / (d log p_i / d price_i),
+    WTP_i = -(d logit p_i / d x_i) / (d logit p_i / d price_i) = -(d log p_i / d x_i) / (d log p_i / d price_i).
 
-because d logit p = d log p / (1 - p). In a multinomial logit, it is the ratio of the coefficients, the same for every
-alternative, and ``MNL.willingness_to_pay`` returns it with a standard error; in other models, it varies between
-alternatives. An alternative of set S has the weight w_S p_i, so the weights within S sum to w_S. Desirable features
-have a positive value. Travel time has a negative value; its absolute value is called the value of time.
+The two ratios are equal because d logit p = d log p / (1 - p). In a multinomial logit, willingness to pay is the ratio
+of the two coefficients, which is the same for every alternative, and ``MNL.willingness_to_pay`` returns it with a
+standard error. In other models, willingness to pay varies between alternatives. In averages, alternative i of set S has
+the weight w_S p_i, so the weights within S sum to w_S. Willingness to pay is positive for desirable features and
+negative for travel time, for which the absolute value is called the value of time.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class TradeOff:
     column
         The feature.
     median
-        Median over alternatives, in units of the reference.
+        Weighted median over alternatives, in units of the reference feature.
     low, high
-        Quartiles over alternatives.
+        Lower and upper quartile over alternatives.
     odd
-        Weighted share of alternatives whose value has the opposite sign to the median.
+        Weighted share of alternatives whose trade-off has the opposite sign to the median.
     ends
-        Interval for the median, for an ensemble; None for other models.
+        Interval for the median if the model is an ensemble, otherwise None.
     """
 
     column: str
@@ -80,18 +81,18 @@ class TradeOff:
 
 @dataclass(frozen=True, slots=True)
 class TradeOffs(ToDictMixin, TableMixin):
-    """Result of :func:`trade_offs`. Prints as a table.
+    """Result of :func:`trade_offs`. ``print(result)`` shows a table.
 
     Attributes
     ----------
     reference
-        The feature in whose units the others are expressed.
+        Reference feature, in whose units the trade-offs are expressed.
     rows
         One row per feature.
     sets
         Number of choice sets.
     members
-        Number of members of an ensemble; 0 for other models.
+        Number of members of the ensemble, or 0 for other models.
     """
 
     reference: str
@@ -119,14 +120,14 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
     data
         Choice data, or a table that matches the model's schema.
     columns
-        Numeric features that increase by one unit.
+        Numeric features, each of which is increased by one unit.
     reference
         Numeric feature that compensates for the increase.
 
     Returns
     -------
     TradeOffs
-        One row per feature, in units of the reference. Prints as a table.
+        One row per feature, in units of the reference feature.
 
     Raises
     ------
@@ -173,7 +174,7 @@ def _require_features(data: ChoiceData, *names: str) -> None:
 
 
 def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], reference: str) -> Floats:
-    """Return the quartiles of each trade-off, and the share with the opposite sign to the median, as (columns, 4)."""
+    """Return the quartiles of each trade-off and the share with the opposite sign to the median, as (columns, 4)."""
     reference_slope = own_responses(slopes(model, data, reference), data.offsets)
     weights: Floats = spread(data.weights, data.offsets) * np.exp(predicted_log_p(model, data))
     valid = (np.abs(reference_slope) > _MIN_RELATIVE_SLOPE * np.abs(reference_slope).max(initial=0)) & (weights > 0)
@@ -190,13 +191,13 @@ def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], refer
 
 
 def choose_reference(data: ChoiceData, features: Sequence[str]) -> str | None:
-    """Return the reference feature: the first one in units of money, or else the first one."""
+    """Return the reference feature: the first feature in units of money or, if there is none, the first feature."""
     money = [name for name in features if data.schema.names.unit(name) in _MONEY]
     return next(iter([*money, *features]), None)
 
 
 def main_trade_offs(model: Predictor, data: ChoiceData, features: Sequence[str], *, seed: int = 0) -> TradeOffs:
-    """Express up to four features, listed with the most important first, in units of one of them."""
+    """Compute the trade-offs of up to four features, given in descending order of importance."""
     reference = choose_reference(data, features)
     columns = [name for name in features if name != reference][:MAX_TRADE_OFFS]
     if reference is None or not columns:
@@ -217,13 +218,14 @@ class WillingnessToPayRow:
     segment
         Name of the segment.
     median
-        Median, in units of price.
+        Weighted median of willingness to pay, in units of price.
     low, high
-        Quartiles.
+        Lower and upper quartile of willingness to pay.
     odd
-        Share of the weight for which a higher price raises the probability.
+        Weighted share of alternatives whose probability rises with the price.
     left_out
-        Share of the weight without a ratio because the price has no effect, for example in sets with one alternative.
+        Weighted share of alternatives left out because the price has no effect, for example in sets with one
+        alternative.
     """
 
     segment: str
@@ -236,7 +238,7 @@ class WillingnessToPayRow:
 
 @dataclass(frozen=True, eq=False)
 class WillingnessToPay(TableMixin):
-    """Result of :func:`willingness_to_pay`: ratios of all alternatives and quartiles by segment. Prints as a table.
+    """Result of :func:`willingness_to_pay`: ratios of all alternatives, and their quartiles by segment.
 
     Attributes
     ----------
@@ -245,9 +247,9 @@ class WillingnessToPay(TableMixin):
     price
         The feature that serves as the price.
     ratios
-        (N,) willingness to pay for each alternative; 0 if the price has no effect.
+        (N,) willingness to pay for each alternative, or 0 if the price has no effect.
     weights
-        (N,) weight of each ratio; 0 if the price has no effect.
+        (N,) weight of each ratio, or 0 if the price has no effect.
     rows
         One row per segment.
     """
@@ -281,10 +283,10 @@ def willingness_to_pay(
     method: Method = "auto",
     step: float | None = None,
 ) -> WillingnessToPay:
-    """Compute the value of one more unit of a numeric feature in units of price, for every alternative.
+    """Compute the value of one more unit of a numeric feature, in units of price, for every alternative.
 
-    Desirable features have a positive willingness to pay. For travel time it is negative; its absolute value is called
-    the value of time.
+    Willingness to pay is positive for desirable features and negative for travel time, for which the absolute value is
+    called the value of time.
 
     Parameters
     ----------
@@ -293,22 +295,22 @@ def willingness_to_pay(
     data
         Choice data, or a table that matches the model's schema.
     column
-        Numeric feature that is paid for.
+        Numeric feature whose value is measured.
     price
-        Numeric feature that it is paid in.
+        Numeric feature that serves as the price.
     by
-        A column, or a value for each set or alternative, that defines segments, as in
+        Definition of the segments: a column, or a value for each set or alternative, as in
         :meth:`pcmcnet.insight.elasticity.Responses.table`. By default, all alternatives form one segment.
     method
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
         for derivatives if the model has them and differences otherwise.
     step
-        Relative step for the differences; 0.001 by default, and 0.1 for models that return scores or rankings.
+        Relative step for the differences. The default is 0.001, or 0.1 for models that return scores or rankings.
 
     Returns
     -------
     WillingnessToPay
-        Median and quartiles by segment, and the ratio at every alternative. Prints as a table.
+        Median and quartiles by segment, and the ratio of every alternative.
 
     Raises
     ------
@@ -353,7 +355,7 @@ def willingness_to_pay(
 def _row(
     name: str, ratios: Floats, weights: Floats, valid: NDArray[np.bool_], attracts: NDArray[np.bool_]
 ) -> WillingnessToPayRow:
-    """Return the quartiles of one segment."""
+    """Return the quartiles of willingness to pay in one segment."""
     low, median, high = weighted_quantiles(ratios[valid], weights[valid], [0.25, 0.5, 0.75]).tolist()
     counted = weights[valid].sum()
     odd = float(weights[valid & attracts].sum() / counted)

@@ -1,4 +1,4 @@
-"""Layers that use only tensors: representation -> pairwise rates -> stationary distribution -> log-likelihood."""
+"""Tensor layers: representation -> pairwise rates -> stationary distribution -> log-likelihood."""
 
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
 from pcmcnet.layers.pairwise.pairwise_rates import PairwiseRates

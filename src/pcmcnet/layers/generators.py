@@ -1,8 +1,8 @@
-"""Random numbers from seeded generators that no other code in the process draws from.
+"""Seeded random number generators that are separate from those of other code in the process.
 
-Inside :func:`drawing_from`, the modules of this package draw from the given generators; elsewhere they draw from the
-global generator of torch. Modules without a generator argument (modules of torch or of a user) run inside
-:func:`redirect_draws`, which passes the generator to each operator that draws.
+Inside :func:`drawing_from`, the modules of this package use the given generators. Elsewhere, the modules use torch's
+global generator. Modules without a generator argument (torch's or a user's modules) run inside :func:`redirect_draws`,
+which passes the generator to each operator that draws random numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class SeededGenerators:
-    """One generator per device, all with the same seed; they draw the same numbers as torch does with this seed."""
+    """One generator per device, all with the same seed, which draw the same numbers as torch does with this seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed_value = seed
@@ -32,13 +32,13 @@ class SeededGenerators:
             generator.manual_seed(seed)
 
     def on(self, device: torch.device) -> torch.Generator:
-        """Return the generator on a device; create it on first use."""
+        """Return the generator for a device, which is created on first use."""
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self.seed_value)
         return self._generators[device]
 
     def generator_if_used(self, device: torch.device) -> torch.Generator | None:
-        """Return the generator on a device, or None if it was never used."""
+        """Return the generator for a device, or None if no generator has been created for it."""
         return self._generators.get(device)
 
 
@@ -46,13 +46,13 @@ _draws: ContextVar[SeededGenerators | None] = ContextVar("draws", default=None)
 
 
 def generator_on(device: torch.device) -> torch.Generator | None:
-    """Return the generator to draw from on a device; None means torch's global generator."""
+    """Return the current generator for a device, or None to use torch's global generator."""
     draws = _draws.get()
     return None if draws is None else draws.on(device)
 
 
 def kernel_seeds(device: torch.device, count: int) -> torch.Tensor:
-    """Return (count,) int32 seeds on a device, for kernels that generate random numbers themselves."""
+    """Return int32 seeds (count,) on a device, for kernels that generate their own random numbers."""
     draws = _draws.get()
     if draws is not None and len(draws.seeds) >= count:
         taken, draws.seeds = draws.seeds[:count], draws.seeds[count:]
@@ -62,7 +62,7 @@ def kernel_seeds(device: torch.device, count: int) -> torch.Tensor:
 
 @contextmanager
 def drawing_from(draws: SeededGenerators) -> Iterator[None]:
-    """Make modules draw from these generators inside the block, in this thread."""
+    """Make modules use the given generators inside the ``with`` block, in this thread."""
     token = _draws.set(draws)
     try:
         yield
@@ -71,13 +71,13 @@ def drawing_from(draws: SeededGenerators) -> Iterator[None]:
 
 
 def redirect_draws() -> AbstractContextManager[Any]:
-    """Make every operator inside the block draw from the current generators, if any are set."""
+    """Make every operator inside the ``with`` block use the current generators, if any are set."""
     draws = _draws.get()
     return nullcontext() if draws is None else _RedirectedDraws(draws)
 
 
 class _RedirectedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that passes the generator to each operator that draws."""
+    """Dispatch mode that passes the generator to each operator that draws random numbers."""
 
     def __init__(self, draws: SeededGenerators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ class _RedirectedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False; otherwise torch would load its compiler, which takes longer than fitting a small table."""
+        """Return False, so that torch does not load its compiler, which takes longer than fitting a small table."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -109,7 +109,7 @@ _lock = Lock()
 
 @contextmanager
 def _as_global_generator(generator: torch.Generator) -> Iterator[None]:
-    """Lend a generator's state to the global generator of its device, for an operator without a generator argument."""
+    """Temporarily set the global generator to a generator's state, for an operator without a generator argument."""
     on_gpu = generator.device.type == "cuda"
     default = torch.cuda.default_generators[generator.device.index or 0] if on_gpu else torch.default_generator
     with _lock:

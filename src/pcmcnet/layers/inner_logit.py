@@ -1,17 +1,18 @@
-"""The logit inside a chain: a utility, linear in the features of an alternative, scales the rates of entering it.
+"""The inner logit of a chain: a utility, linear in an alternative's features, scales the rates of entering it.
 
     u_j = plain_j + (v + V I) . S_j
     plain_j = c(categories of j) + b . numeric features of j + linear terms of its texts, lists and vectors
 
-Added to the log-rates, u_j makes the rate of entering j proportional to exp(u_j), from every other alternative. If the
-rates contain nothing else, the stationary distribution is exp(u_j) / sum_k exp(u_k): the multinomial logit. A strongly
-regularised network therefore shrinks towards a logit and not towards the uniform distribution. u_j depends only on j
-and on the individual, so relabelling, uniform expansion and contractibility hold as in a chain without this logit.
+The utility u_j is added to the log-rates, so the rate of entering j from any other alternative is proportional to
+exp(u_j). If the rates have no other factors, the stationary distribution is the multinomial logit, exp(u_j) / sum_k
+exp(u_k). A strongly regularised network therefore shrinks towards a logit and not towards the uniform distribution.
+Because u_j depends only on j and on the individual, the chain keeps its properties: invariance to relabelling, uniform
+expansion and contractibility.
 
 The plain part is an ordinary logit and is learnt quickly: its weights have a standard normal prior (numeric columns are
-standardised) instead of weight decay. V holds the tastes of the individual, v the coefficients of the representation.
-Shapes: numeric (..., F), categorical (..., C), contents of each column (u, ...) and (...), I (B, D0), S (B, J, D)
--> u (B, J).
+standardised) instead of weight decay. V contains the tastes of the individual, and v the coefficients of the
+representation. Shapes: numeric (..., F), categorical (..., C), contents of each column (u, ...) and (...), I (B, D0), S
+(B, J, D) -> u (B, J).
 
 The coefficient of the k-th numeric column is b_k + v_k + V_k I. If this coefficient must have a given sign, b_k and v_k
 are constrained to that sign, and the sum is set to 0 for individuals whose taste would reverse the sign.
@@ -58,12 +59,12 @@ def unit_signs(width: int) -> Tensor:
 
 
 def sign_bounds(signs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper bounds of weights with these signs; sign 0 is unbounded."""
+    """Return the lower and upper bounds of weights with the given signs; weights of sign 0 are unbounded."""
     return torch.where(signs > 0, 0.0, -math.inf), torch.where(signs < 0, 0.0, math.inf)
 
 
 class SignedLinear(nn.Linear):
-    """A linear layer from inputs with signs (in,) to units with signs (out,), with the constraints described above."""
+    """A linear layer with sign constraints on its weights, given the signs of inputs (in,) and units (out,)."""
 
     low: Tensor
     high: Tensor
@@ -90,17 +91,17 @@ class SignedLinear(nn.Linear):
 
 # -- the utility -------------------------------------------------------------------------------------------------------
 class LinearUtility(nn.Module):
-    """Utility of each alternative for the individual; all utilities are 0 at the start of training.
+    """Module that computes the utility of each alternative for the individual, initially 0 for all alternatives.
 
     Parameters
     ----------
     side
-        The encoded columns of the alternatives. Content columns without a linear term, such as pictures, add nothing to
-        the utility.
+        Encoder of the columns of the alternatives. Content columns without a linear term, such as pictures, add nothing
+        to the utility.
     d_individual, d_alternative
-        Widths of the representations; ``d_individual`` may be 0.
+        Widths of the representations. The width ``d_individual`` may be 0.
     custom
-        Names of the content columns that a user's module encodes; these columns have no linear term. Default: none.
+        Names of the content columns that a user's module encodes, which have no linear term. Default: none.
     signs
         Required signs of the coefficients of the numeric columns (F,): 1, -1, or 0 for any. Default: no constraint.
     """
@@ -131,12 +132,12 @@ class LinearUtility(nn.Module):
 
     @property
     def plain_weights(self) -> list[nn.Parameter]:
-        """Weights of the plain part."""
+        """Weights of the plain part of the utility."""
         return [*self.constants, self.slopes, *self.worths.parameters()]
 
     @property
     def plain_bounds(self) -> tuple[list[Tensor], list[Tensor]] | None:
-        """Lower and upper bounds of the plain weights; None if there are no sign constraints."""
+        """Lower and upper bounds of the weights of the plain part, or None if there are no sign constraints."""
         if self.low is None or self.high is None:
             return None
         lower = [self.low if w is self.slopes else torch.full_like(w, -math.inf) for w in self.plain_weights]
@@ -150,7 +151,7 @@ class LinearUtility(nn.Module):
         return utility.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # products of very large inputs overflow
 
     def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[DistinctContents]) -> Tensor:
-        """Return the plain part: (..., F), (..., C), contents of each column (u, ...) and (...) -> (...)."""
+        """Return the plain part of u: (..., F), (..., C), contents of each column (u, ...) and (...) -> (...)."""
         # A product over no columns is 0, but runtimes of exported graphs may return uninitialised memory.
         exported_without_numbers = torch.compiler.is_exporting() and not len(self.slopes)
         utility = numeric.new_zeros(numeric.shape[:-1]) if exported_without_numbers else numeric @ self.slopes

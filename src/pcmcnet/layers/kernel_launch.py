@@ -1,12 +1,12 @@
-"""Launch Triton kernels, or collect them without launching, so that all of them are compiled in parallel.
+"""Launch Triton kernels, or collect kernels without launching them, so that they can be compiled in parallel.
 
-Launching a small kernel and starting its programs often takes longer than running it. On Hopper GPUs and later,
-a kernel whose first statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream still runs
-(programmatic dependent launch), and then waits for the results of all earlier kernels.
+For a small kernel, the launch often takes longer than the computation. On Hopper GPUs and later, a kernel whose first
+statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream is still running (programmatic
+dependent launch). The kernel then waits for the results of all earlier kernels.
 
 Triton compiles each kernel at its first launch, so kernels are compiled one after another, which takes longer than
-training on a small table. A step that launches nothing shows which kernels the next steps need: see
-``compile_in_parallel``.
+training on a small table. A dry run, which launches nothing, collects the kernels that later steps need, and
+``compile_in_parallel`` compiles them together.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
@@ -40,14 +40,14 @@ EARLY = tl.constexpr(torch.version.hip is None and min(_capabilities, default=(0
 
 @triton.jit
 def wait_for_earlier():
-    """Wait for all earlier kernels of the stream, and allow the next one to be launched."""
+    """Wait for all earlier kernels of the stream, and allow the next kernel to be launched."""
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
 
 
 class Launch(NamedTuple):
-    """A collected launch: the kernel and its arguments, with types in place of tensors."""
+    """A collected kernel launch: the kernel and its arguments, with tensors replaced by their types."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -59,7 +59,7 @@ _collected: dict[int, list[Launch]] = {}  # by stream: a backward pass runs in a
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **kind: Any) -> None:
-    """Launch a kernel, or collect it. If it calls ``wait_for_earlier``, it is launched before the previous one ends."""
+    """Launch or collect a kernel. A kernel that calls ``wait_for_earlier`` is launched before the previous one ends."""
     if _waits(kernel):
         kind["launch_pdl"] = True
     if is_collecting_kernels():
@@ -78,7 +78,7 @@ def _waits(kernel: Any) -> bool:
 
 
 def _type_of(value: Any) -> Any:
-    """Return what replaces an argument when its kernel is compiled, so that no tensor is kept in memory."""
+    """Return a placeholder for a kernel argument, sufficient for compilation, so that no tensor is kept in memory."""
     if isinstance(value, Tensor):
         return value.dtype if value.data_ptr() % ALIGNMENT_BYTES == 0 else value
     base = getattr(value, "base", None)  # a tensor descriptor refers to its tensor
@@ -86,7 +86,7 @@ def _type_of(value: Any) -> Any:
 
 
 def is_collecting_kernels() -> bool:
-    """Return True if launches on this stream are collected and not executed."""
+    """Return True if launches on the current stream are collected instead of executed."""
     return bool(_collected) and torch.cuda.current_stream().cuda_stream in _collected
 
 
@@ -106,8 +106,8 @@ def compile_in_parallel(work: Callable[[], None], stream: torch.cuda.Stream) -> 
     """Compile all kernels that ``work`` would launch on a stream.
 
     Nothing is launched, so the results of ``work`` are meaningless. Compilation starts after all kernels have been
-    collected. Otherwise the compiling threads would slow down ``work`` by holding Python's lock, and the compilation of
-    its last kernels would start late.
+    collected. Otherwise, the compiler threads would slow down ``work`` by holding Python's global interpreter lock, and
+    the last kernels would be compiled late.
     """
     if not hasattr(triton, "AsyncCompileMode"):
         return
@@ -122,7 +122,7 @@ def compile_in_parallel(work: Callable[[], None], stream: torch.cuda.Stream) -> 
 
 
 def _compile(launches: Iterable[Launch], device: torch.device) -> None:
-    """Compile kernels in parallel."""
+    """Compile the collected kernels in parallel."""
     pool = _Compilers(settings.KERNEL_COMPILER_THREADS, initializer=torch.cuda.set_device, initargs=(device,))
     with torch.cuda.device(device), pool, triton.AsyncCompileMode(pool):
         for kernel, grid, arguments, kind in launches:
@@ -130,7 +130,7 @@ def _compile(launches: Iterable[Launch], device: torch.device) -> None:
 
 
 class _Compilers(ThreadPoolExecutor):
-    """Threads that compile a kernel, load it onto the device, and compile its launcher."""
+    """Thread pool whose workers compile a kernel, load it onto the device, and compile its launcher."""
 
     def submit(self, make: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         def loaded() -> Any:

@@ -1,4 +1,4 @@
-"""Probabilities -> log-likelihood of the choices, by torch's operators or one Triton kernel.
+"""Log-likelihood of the choices from probabilities, with torch's operators or one Triton kernel.
 
 Shapes: probabilities (B, J), chosen and weight (B,).
 """
@@ -14,20 +14,20 @@ from pcmcnet.layers.tensor_ops import can_run_kernels
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
-    """Return the logarithms of probabilities.
+    """Return the logarithms of choice probabilities.
 
     Parameters
     ----------
     p
-        (B, J) probabilities.
+        Choice probabilities, (B, J).
     mask
-        (B, J) True for real alternatives, False for padding.
+        Mask (B, J), True for real alternatives and False for padding.
 
     Returns
     -------
     Tensor
-        (B, J) log-probabilities. Padding and probabilities of 0 get -inf and a gradient of 0, where the gradient of
-        ``log`` itself would be NaN.
+        Log-probabilities, (B, J). For padding and probabilities of 0, the result is -inf with a gradient of 0, where
+        ``log`` itself would give NaN.
     """
     if can_run_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
         from pcmcnet.layers import likelihood_triton
@@ -48,14 +48,14 @@ def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
     Parameters
     ----------
     log_p
-        (B, J) log-probabilities.
+        Log-probabilities of the alternatives, (B, J).
     chosen
-        (B,) positions of the chosen alternatives.
+        Positions of the chosen alternatives, (B,).
 
     Returns
     -------
     Tensor
-        (B,) losses.
+        Negative log-likelihood of each choice, (B,).
     """
     return -log_p.gather(1, chosen.unsqueeze(1)).squeeze(1)
 

@@ -23,13 +23,13 @@ from pcmcnet.layers.tensor_ops import pull_back
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
-    """Return log-probabilities; padding and probabilities of 0 get -inf and a gradient of 0."""
+    """Return log-probabilities, with -inf and a gradient of 0 for padding and for probabilities of 0."""
     log_p: Tensor = _LogProbabilities.apply(p, mask)
     return log_p
 
 
 def compile_small_kernel() -> None:
-    """Compile and load a small kernel."""
+    """Compile and load a small kernel, which also loads Triton's compiler."""
     _ = _log_forward.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
 
 
@@ -84,7 +84,7 @@ class _MeanLoss(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["sets", "n"])
 def _mean_forward(log_p, chosen, weight, mean, sums, sets, n, C: tl.constexpr):
-    """Sum over all sets in one program."""
+    """Compute the weighted sums over all sets in one program."""
     wait_for_earlier()
     loss, total = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
     for begin in range(0, sets, C):

@@ -1,17 +1,17 @@
-"""Activations, dropout and fully connected layers, and a perceptron made of them.
+"""Activations, dropout, fully connected layers, and multilayer perceptrons.
 
-Each activation comes with its derivative. If the derivative follows from the result (relu: 1 if y > 0, else 0;
-leaky_relu: 1 if y > 0, else 0.01; sigmoid: y (1 - y); tanh: 1 - y^2), the result overwrites the input and is all that a
-backward pass needs; silu and gelu need the input.
+Each activation comes with its derivative. For relu (1 if y > 0, else 0), leaky_relu (1 if y > 0, else 0.01), sigmoid (y
+(1 - y)) and tanh (1 - y^2), the derivative follows from the result y, so the result overwrites the input and is all
+that the backward pass needs. For silu and gelu, the backward pass needs the input.
 
 On a CPU, dropout draws four or eight mask entries from each 64-bit random number: one random number per entry would
 take longer than the matrix products of a wide hidden layer. An entry uses 8 bits if the probability is a multiple of
 1/256, such as 1/2, and 16 bits otherwise, so the probability is exact to 2^-17. Other devices use PyTorch's dropout or,
-with a seeded generator (``generators``), the same formula written out.
+with a seeded generator (``generators``), an explicit implementation of the same formula.
 
 A perceptron maps (..., D) -> (..., widths[-1]), with an activation after each layer except the last. The last layer
-starts at 0, so that the perceptron initially adds nothing to a utility; with ``start="spread"`` it starts like the
-other layers: normal weights with variance 2 / fan-in and biases of 0.
+starts at 0, so that the perceptron initially adds nothing to a utility. With ``start="spread"``, the last layer starts
+like the other layers: normal weights with variance 2 / fan-in and biases of 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class ActivationRule:
-    """An activation, which may overwrite its input, and its derivative.
+    """An activation function, which may overwrite its input, and its derivative.
 
     ``pull_back_(g, y)`` replaces the gradient g w.r.t. the result by the gradient w.r.t. the input, in place. y is the
     result, or the input if ``needs_input``.
@@ -69,7 +69,7 @@ class Dropout(nn.Module):
 
     @property
     def active(self) -> float:
-        """Current probability of dropping an entry: 0 outside training."""
+        """Current dropout probability, which is 0 outside training."""
         return self.p if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | N
     """Draw a dropout mask on the CPU: 1 with probability 1 - ``p``, else 0.
 
     The random numbers are drawn from ``generator``, or from torch's global generator if it is None. The mask is int8,
-    because comparing and multiplying int8 takes a fraction of the time that bool takes.
+    because int8 comparisons and products take a fraction of the time of bool operations.
     """
     bits, kind = (8, torch.int8) if (p * 256).is_integer() else (16, torch.int16)
     count = torch.Size(shape).numel()
@@ -113,14 +113,14 @@ class Perceptron(nn.Module):
     width
         Number of inputs.
     widths
-        Numbers of units of the layers; the last one is the number of outputs.
+        Number of units of each layer. The last entry is the number of outputs.
     activation, dropout
         Activation and dropout probability after each layer except the last. Defaults: "leaky_relu" and 0.
     start
         Initial weights of the last layer: "zero" (default) or "spread", as in the other layers.
     last_bias
-        Whether the last layer has a bias; default True. Utilities need no bias: a shift of all utilities of a set
-        changes nothing, so the gradient of the bias is 0 and Adam would follow the rounding errors of this gradient.
+        Whether the last layer has a bias. Default True. Utilities need no bias, because shifting all utilities of a set
+        changes nothing: the gradient of the bias is 0, and Adam would follow its rounding errors.
     """
 
     def __init__(

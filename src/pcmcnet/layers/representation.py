@@ -1,7 +1,7 @@
-"""Encoded columns -> vectors: embeddings for categories, identity or curves for numeric columns, encoders for contents.
+"""Vectors from encoded columns: embeddings of categories, numeric columns and their curves, and encoded contents.
 
-A categorical column has a vector for each known category; index 0, for categories unseen in training, is the zero
-vector. Numeric columns come last, unchanged, after the curves of some of them. The knots x_0 < ... < x_T of a curve are
+A categorical column has a vector for each known category. Categories unseen in training have index 0, the zero vector.
+Numeric columns come last, unchanged, after the curves of numeric columns. The knots x_0 < ... < x_T of a curve are
 quantiles of the training column. The curve of a number x is
 
     piecewise   e_t = (x - x_{t-1}) / (x_t - x_{t-1}), clipped to [0, 1] except in the first and last bin, t = 1..T
@@ -13,12 +13,11 @@ differentiable between the end knots for splines, and a straight line beyond the
 
 Contents are the values of columns such as texts or pictures. Each distinct content of a batch is encoded once, and all
 rows with this content share its vector. A content encoder is any module that maps the distinct contents (u, ...) to (u,
-width). The code of the kind defines the input for one content: standardised numbers for a vector; sines, cosines and a
-trend for a date and time; category indices for a list; hashes and values of words for a text; (C, H, W) numbers from 0
-to 1 for a picture. The encoder of each kind is in `pcmcnet.data.kinds.networks`, unless the user provides one. An
-encoder must encode contents independently, so that a vector depends only on its content; batch normalisation is not
-allowed.
-Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the width may be 0.
+width). The kind of a column determines the encoder input for one content of a vector (standardised numbers), a date and
+time (sines, cosines and a trend), a list (category indices), a text (hashes and values of words) or a picture (numbers
+from 0 to 1 of shape (C, H, W)). The encoder of each kind is in `pcmcnet.data.kinds.networks`, unless the user provides
+one. An encoder must encode contents independently, so that a vector depends only on its content: batch normalisation is
+not allowed. Shapes: numeric (..., F), categorical (..., C) -> (..., width), where F, C and the width may be 0.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ SPLINE_DEGREE = 3
 
 
 class Piecewise(nn.Module):
-    """Piecewise-linear features of a number: its progress through each bin."""
+    """Piecewise-linear features of a number: the position of the number within each bin."""
 
     starts: Tensor
     widths: Tensor
@@ -66,7 +65,7 @@ class Piecewise(nn.Module):
             self.register_buffer(name, values.float(), persistent=False)  # saved with the column's code
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the features: (...) -> (..., T)."""
+        """Return the piecewise-linear features: (...) -> (..., T)."""
         progress = (x.unsqueeze(-1) - self.starts) / self.widths
         return torch.maximum(torch.minimum(progress, self.high), self.low)
 
@@ -91,7 +90,7 @@ class Spline(nn.Module):
         self.register_buffer("slopes", slopes.float(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the splines: (...) -> (..., T + 3)."""
+        """Return the values of the splines: (...) -> (..., T + 3)."""
         first, last = self.knots[0], self.knots[-1]
         inside = torch.maximum(torch.minimum(x, last), first)
         below, above = (x - first).clamp(max=0), (x - last).clamp(min=0)
@@ -118,7 +117,7 @@ CURVES: Mapping[str, type[Piecewise | Spline]] = {"piecewise": Piecewise, "splin
 
 
 def content_encoder(code: ContentCode, custom: Mapping[str, nn.Module | Frozen]) -> nn.Module:
-    """Return a copy of the user's module, or a new encoder for the kind; ``Frozen`` encoders run before training."""
+    """Return a copy of the user's module or, without a module or if it is ``Frozen``, a new encoder for the kind."""
     module = custom.get(code.name)
     if isinstance(module, nn.Module):
         return deepcopy(module)
@@ -132,7 +131,7 @@ def content_encoder(code: ContentCode, custom: Mapping[str, nn.Module | Frozen])
 
 @torch.no_grad()
 def encoder_width(encoder: nn.Module, code: ContentCode) -> int:
-    """Return the width of an encoder's vectors, found by encoding two blank contents."""
+    """Determine the width of an encoder's vectors by encoding two blank contents."""
     # 1. Make two blank contents on the encoder's device.
     device = next((p.device for p in encoder.parameters()), None)
     dtype = np.float32 if code.dtype == np.uint8 else code.dtype  # pictures are passed as numbers from 0 to 1
@@ -176,10 +175,10 @@ class Representation(nn.Module):
     encoders
         For each content column, its encoder and the width of its vectors. Default: none.
     custom
-        The encoders that are modules of the user: position in ``encoders`` -> column name. Error messages about them
-        name the column. Default: none.
+        Mapping from the positions in ``encoders`` of the user's modules to column names, for error messages. Default:
+        none.
     curves
-        Curves of numeric columns: position of the column -> curve. Default: none.
+        Mapping from positions of numeric columns to their curves. Default: none.
     """
 
     def __init__(
@@ -202,26 +201,26 @@ class Representation(nn.Module):
         self.width = n_numeric + sum(width for _, width in (*embeddings, *encoders)) + sum(self.curved.values())
 
     def forward(self, numeric: Tensor, categorical: Tensor, contents: Sequence[DistinctContents] = ()) -> Tensor:
-        """Return the vectors.
+        """Return the concatenated vectors of all columns.
 
         Parameters
         ----------
         numeric
-            (..., F) numeric columns.
+            Numeric columns, (..., F).
         categorical
-            (..., C) category indices; 0 is an unseen category.
+            Category indices (..., C), where 0 is an unseen category.
         contents
             For each content column, its distinct contents (u, ...) and their positions (...). Default: no columns.
 
         Returns
         -------
         Tensor
-            (..., width) vectors.
+            Concatenated vectors, (..., width).
 
         Raises
         ------
         ConfigError
-            If a module of the user fails or returns vectors of the wrong shape.
+            If a user's module fails or returns vectors of the wrong shape.
         """
         assert len(contents) == len(self.encoders)
         encoded = [self._encoded(k, values).to(numeric.dtype)[place] for k, (values, place) in enumerate(contents)]
@@ -232,7 +231,7 @@ class Representation(nn.Module):
         return torch.cat([self.dropout(torch.cat(parts, -1)), *encoded, numeric], -1)
 
     def _encoded(self, k: int, values: Tensor) -> Tensor:
-        """Encode distinct contents; raise ConfigError with the column's name if the user's module fails."""
+        """Encode distinct contents, or raise ConfigError with the column's name if the user's module fails."""
         encoder = self.encoders[k]
         vectors: Tensor
         if k not in self.custom:
@@ -258,7 +257,7 @@ class Representation(nn.Module):
 def build_representation(
     side: SideEncoder, *, dropout: float = 0.0, custom: Mapping[str, nn.Module | Frozen] | None = None
 ) -> Representation:
-    """Return a new representation of the alternatives' or the individual's columns; ``custom`` modules are copied."""
+    """Return a representation for the columns of alternatives or individuals, with copies of ``custom`` modules."""
     modules = custom or {}
     encoders = [(content_encoder(code, modules), code) for code in side.contents]
     widths = [(encoder, encoder_width(encoder, code)) for encoder, code in encoders]

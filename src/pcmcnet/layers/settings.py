@@ -1,9 +1,9 @@
-"""Thresholds and sizes of the layers: which implementation runs, and how much it processes in one step.
+"""Thresholds and sizes that determine which implementation of a layer runs, and how much it processes in one step.
 
-None of them changes a result by more than rounding errors. Each comment states what the number controls and how it was
-chosen: a measurement on the machines of docs/performance.md, a limit of the hardware, or a plausible value that was not
-tuned. To measure again: ``python -m benchmarks training stationary prediction``, and ``python -m benchmarks.gpu`` on a
-GPU. A test may replace any of them, because they are read at each use.
+These settings do not change results, except for rounding errors. Each comment states what the number controls and how
+it was chosen: a measurement on the machines of docs/performance.md, a limit of the hardware, or a plausible value that
+was not tuned. To repeat the measurements, run ``python -m benchmarks training stationary prediction`` and, on a GPU,
+``python -m benchmarks.gpu``. Tests may replace any setting, because settings are read at each use.
 """
 
 # -- threads of a CPU --------------------------------------------------------------------------------------------------

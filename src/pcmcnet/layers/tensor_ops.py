@@ -1,4 +1,4 @@
-"""Properties of tensors: which pairs are real, which transforms are active, and whether kernels can run.
+"""Tensor utilities: which pairs are real, which transforms are active, and whether kernels can run.
 
 The fast paths of the layers support plain reverse mode: a forward pass, and a backward pass written by hand. Under a
 transform of ``torch.func`` or in forward mode, the same formulas are composed of torch's own operators, which support
@@ -17,7 +17,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 
 def real_pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
-    """Return True for each ordered pair of two different real alternatives."""
+    """Return a mask that is True for each ordered pair of two different real alternatives."""
     pairs = mask.unsqueeze(2) & mask.unsqueeze(1)
     if torch.compiler.is_exporting():  # an exported graph cannot write to a part of a tensor
         return pairs & ~torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
@@ -41,7 +41,7 @@ def needs_plain_operators(*tensors: Tensor) -> bool:
 
 
 def pull_back(function: Callable[..., Tensor], inputs: Sequence[Tensor], gradient: Tensor) -> tuple[Tensor, ...]:
-    """Return the vector-Jacobian product of a composition of torch's operators; it can be differentiated again."""
+    """Return the vector-Jacobian product of a composition of torch's operators, which can be differentiated again."""
     from torch.func import vjp  # training does not need it
 
     gradients: tuple[Tensor, ...] = vjp(function, *inputs)[1](gradient)
@@ -58,12 +58,12 @@ def has_triton() -> bool:
 
 
 def can_run_kernels(tensor: Tensor) -> bool:
-    """Return True if elementwise Triton kernels can process this tensor; torch's compiler generates its own."""
+    """Return True if elementwise Triton kernels can process the tensor: on CUDA, without transforms or the compiler."""
     return tensor.device.type == "cuda" and has_triton() and not needs_plain_operators(tensor)
 
 
 def preload_kernels() -> None:
-    """Load the driver, matrix products, Triton and its compiler; otherwise the first kernel waits a second or two."""
+    """Load the CUDA driver, matrix products, Triton and its compiler, so that the first kernel starts without delay."""
     if has_triton() and torch.cuda.is_available():
         from pcmcnet.layers import likelihood_triton
 

@@ -1,11 +1,12 @@
-"""CPU threads: how many of them are used for a batch, and how they share the work.
+"""CPU threads: the number of threads used for a batch, and the division of work among threads.
 
-PyTorch splits every operation among its threads. They wait for each other after each operation, and while one of them
-works alone, for example to draw random numbers. Waiting threads keep their cores busy: if another process needs the
-same cores, a fit becomes many times slower, and even on two idle cores a second thread makes no network faster
-(measured). So networks run each operation on one thread. A large batch of a wide network is divided: each thread
-computes one part from beginning to end. Small networks that do not depend on each other are trained in parallel. The
-number of parts depends on the number of threads that PyTorch may use, never on the load of the machine.
+PyTorch splits every operation among its threads. These threads wait for each other after each operation, and while a
+single thread works alone, for example to draw random numbers. Waiting threads keep their cores busy, so a fit becomes
+many times slower if another process needs the same cores. Even on two idle cores, a second thread makes no network
+faster (measured). Networks therefore run each operation on one thread. A large batch of a wide network is divided into
+parts, and each thread computes one part from beginning to end. Small networks that do not depend on each other are
+trained in parallel. The number of parts depends on the number of threads that PyTorch may use, never on the load of the
+machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ U = TypeVar("U")
 
 @contextmanager
 def one_thread_if_small(multiplications: float) -> Iterator[None]:
-    """Use one thread inside the block if the work is small; restore the number of threads afterwards."""
+    """Use one thread inside the ``with`` block if the work is small, and restore the number of threads afterwards."""
     before = _operation_threads()
     large = multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS
     with nullcontext() if large or before == 1 else _one_thread(before):
@@ -37,7 +38,7 @@ def one_thread_if_small(multiplications: float) -> Iterator[None]:
 
 @contextmanager
 def one_thread_per_operation(multiplications: float) -> Iterator[None]:
-    """Run each operation inside the block on one thread; :func:`run_in_threads` still divides large work."""
+    """Run each operation in the ``with`` block on one thread; :func:`run_in_threads` still divides large batches."""
     before, outer = threads(), getattr(_local, "parts", None)
     _local.parts = before if multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS else 1
     try:
@@ -48,12 +49,12 @@ def one_thread_per_operation(multiplications: float) -> Iterator[None]:
 
 
 def threads() -> int:
-    """Return the number of threads among which work is divided here."""
+    """Return the number of threads among which :func:`run_in_threads` divides work."""
     return getattr(_local, "parts", None) or _operation_threads()
 
 
 def run_in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
-    """Call a function for every part in parallel, each on one thread and without gradients; return the results.
+    """Call a function on every part in parallel, one thread per part, without gradients, and return the results.
 
     A single part runs in the calling thread. If one part raises an error, the others still finish.
     """
@@ -74,10 +75,10 @@ def run_in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
 def iterate_in_parallel(
     function: Callable[[T], U], parts: Sequence[T], *, max_workers: int, on_abort: Callable[[], object]
 ) -> Generator[U, None, None]:
-    """Yield the results of a function for every part, in order, while up to ``max_workers`` parts run in threads.
+    """Yield the result of a function for every part, in order, running up to ``max_workers`` parts in parallel threads.
 
-    If the next part in order has failed, if there is an interrupt, or if the caller stops iterating, no further parts
-    are started, ``on_abort`` is called, and the running parts are awaited.
+    If the next part in order fails, if an interrupt occurs, or if the caller stops iterating, no further parts are
+    started, ``on_abort`` is called, and the running parts are awaited.
     """
     if min(max_workers, len(parts)) < 2:
         yield from map(function, parts)
@@ -101,7 +102,7 @@ def iterate_in_parallel(
 
 
 def _submit(pool: ThreadPoolExecutor, call: Callable[[T], U], parts: Sequence[T]) -> list[Future[U]]:
-    """Submit parts to a pool. After the main thread has ended, pools accept no parts; the caller computes the rest."""
+    """Submit parts to a pool, and return the futures: fewer than the parts if the interpreter is shutting down."""
     futures: list[Future[U]] = []
     try:
         futures.extend(pool.submit(call, part) for part in parts)
@@ -117,7 +118,7 @@ _lowered: list[int] = []  # numbers of threads before each active ``_one_thread`
 
 @contextmanager
 def _one_thread(before: int) -> Iterator[None]:
-    """Compute on one thread inside the block; restore ``before`` threads afterwards."""
+    """Compute on one thread inside the ``with`` block, and restore ``before`` threads afterwards."""
     _lowered.append(before)
     torch.set_num_threads(1)
     try:
@@ -130,8 +131,8 @@ def _one_thread(before: int) -> Iterator[None]:
 def _operation_threads() -> int:
     """Return the number of threads that an operation uses in this Python thread.
 
-    At the first operation of a Python thread, PyTorch gives it the number that was set last by any Python thread. If
-    this number is 1 because of an active ``_one_thread`` block, this thread gets the number from before the block.
+    At its first operation, a Python thread inherits the number of threads that any Python thread set last. If this
+    number is 1 because of an active ``_one_thread`` block, the number from before the block is used instead.
     """
     if not getattr(_local, "initialised", False):
         _local.initialised = True

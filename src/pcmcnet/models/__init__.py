@@ -76,7 +76,7 @@ KINDS: dict[str, type[ChoiceModel]] = {**MODELS, **{kind.name: kind for kind in 
 
 
 def model_class(name: str) -> type[ChoiceModel]:
-    """Return the model class with the given name; raise ConfigError if the name is unknown."""
+    """Return the model class with the given name. Raise ConfigError if the name is unknown."""
     if name not in MODELS:
         raise ConfigError(f"unknown model {name!r}." + did_you_mean(name, MODELS))
     return MODELS[name]

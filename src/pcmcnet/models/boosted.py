@@ -15,9 +15,9 @@ alternative is chosen. The number of trees is chosen on held-out choice sets (:m
 of a person are in the same fold. The final fit grows that number of trees on all choice sets. Each tree is fitted to a
 random subset of the choice sets, and each split considers a random subset of the inputs.
 
-The trees are stored as flat arrays, so that loading a saved file executes nothing. The M nodes of all trees are stored
-one after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``; both have larger
-indices than the split. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
+The trees are stored as flat arrays, so loading a saved file executes no code. The M nodes of all trees are stored one
+after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``. Both child nodes
+have larger indices than the split. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class BoostedConfig:
     Parameters
     ----------
     trees
-        Number of trees; "auto" chooses it on held-out choice sets.
+        Number of trees. "auto" chooses the number on held-out choice sets.
     lr
         Learning rate: the share of a Newton step that each tree takes.
     leaves
@@ -91,8 +91,8 @@ class BoostedConfig:
     labels
         Whether the label of the alternative is an input, if the table declares labels.
     relative
-        Features that also enter relative to the smallest value of their choice set. "auto" uses all numeric features
-        that are positive throughout the training part.
+        Features that are also used in relative form, divided by the smallest value of the choice set. "auto" uses all
+        numeric features that are positive throughout the training part.
     """
 
     trees: int | Literal["auto"] = "auto"
@@ -128,7 +128,7 @@ class BoostedRecord(FitRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedBoosted(FittedTrees):
-    """The encoding of the inputs, and the trees."""
+    """Fitted state of the boosted model: the input encoder and the trees."""
 
     trees: UtilityTrees
     record: BoostedRecord
@@ -167,8 +167,8 @@ class Boosted(TreeModel):
         encoder = Encoder.learn(part, labels=self.config.labels)
         if not encoder.features:
             raise InputError(
-                "boosted trees need features or labels to distinguish the alternatives: declare a feature; or declare "
-                "alternative, with labels that occur in several sets, and keep labels=True."
+                "boosted trees need features or labels to distinguish the alternatives: declare features, or declare "
+                "an alternative column with labels that occur in several sets and keep labels=True."
             )
         relative = relative_names(self.config.relative, part)
         inputs = partial(tree_inputs, encoder, relative)
@@ -213,7 +213,7 @@ class Boosted(TreeModel):
         Returns
         -------
         ndarray
-            (N,) utilities of the available alternatives, set after set.
+            Utilities (N,) of the available alternatives, ordered by choice set.
         """
         return self.trees_(self._inputs(data))
 
@@ -247,7 +247,7 @@ class Boosted(TreeModel):
 
 @dataclass(frozen=True, eq=False)
 class TreeSets:
-    """Choice sets in the form that trees are fitted to: inputs, choices and weights."""
+    """Choice sets as training data for trees: inputs, choices and weights."""
 
     x: NDArray[np.float32]  # (N, K)
     offsets: Ints
@@ -311,7 +311,7 @@ def _losses(sets: TreeSets, held_out: TreeSets, config: BoostedConfig, seed: int
 
 @dataclass(frozen=True, eq=False)
 class UtilityTrees:
-    """Trees stored as flat arrays; a utility is the sum of the values of all trees."""
+    """Trees stored as flat arrays. The utility is the sum of the leaf values over all trees."""
 
     roots: Ints  # (T,)
     feature: Ints  # (M,)
@@ -323,7 +323,7 @@ class UtilityTrees:
 
     @classmethod
     def from_sklearn(cls, trees: Iterable[tuple[Any, Floats]], inputs: int) -> UtilityTrees:
-        """Concatenate scikit-learn's trees, each given with the values (nodes,) of its leaves."""
+        """Concatenate scikit-learn trees; each tree comes with an array (nodes,) of leaf values."""
         trees = list(trees)
         parts = [tree.tree_ for tree, _ in trees]
         # 1. Concatenate the arrays; children are numbered within their tree, so shift them to global indices.
@@ -359,21 +359,19 @@ class UtilityTrees:
         return utility
 
     def to_bytes(self) -> bytes:
-        """Return the content of a safetensors file."""
+        """Return the trees as the bytes of a safetensors file."""
         content: bytes = save_arrays({f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)})
         return content
 
     @classmethod
     def from_bytes(cls, content: bytes, inputs: int) -> UtilityTrees:
-        """Read the output of :meth:`to_bytes`. Raise ArtifactError unless the trees are valid for K = ``inputs``."""
+        """Read the output of :meth:`to_bytes`. Raise ArtifactError unless the trees are valid for ``inputs`` inputs."""
         try:
             trees = cls(**load_arrays(content))
         except (SafetensorError, TypeError) as error:
             raise ArtifactError(f"{TREES_FILE} cannot be read ({error}): fit the model again.") from error
         if not trees._is_valid(inputs):
-            raise ArtifactError(
-                f"{TREES_FILE} holds damaged trees, or does not fit the saved inputs: fit the model again."
-            )
+            raise ArtifactError(f"{TREES_FILE} is damaged, or does not match the saved inputs: fit the model again.")
         return trees
 
     def _is_valid(self, inputs: int) -> bool:

@@ -1,4 +1,4 @@
-"""Bradley-Terry: the multinomial logit over items (Bradley & Terry, 1952; Luce, 1959).
+"""Bradley-Terry: the multinomial logit over items (Bradley & Terry, 1952, and Luce, 1959).
 
     P(i | S) = exp s_i / sum_{j in S} exp s_j
 

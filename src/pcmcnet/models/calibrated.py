@@ -2,9 +2,9 @@
 
     P_T(i | S) = P(i | S)^(1/T) / sum_{j in S} P(j | S)^(1/T)
 
-T > 1 makes the probabilities within a set more equal and T < 1 makes them less equal; their order does not change. T is
-chosen to minimise the mean NLL of choices that the model was not fitted to. As a function of b = 1/T, the loss of a
-choice c, - b log P(c) + log sum_j exp(b log P(j)), is convex, so the minimum is unique.
+T > 1 makes the probabilities within a set more equal and T < 1 makes them less equal. The order of the probabilities
+does not change. T is chosen to minimise the mean NLL of choices that the model was not fitted to. As a function of b =
+1/T, the loss of a choice c, - b log P(c) + log sum_j exp(b log P(j)), is convex, so the minimum is unique.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class CalibratedConfig:
     def __post_init__(self) -> None:
         inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
-            raise ConfigError(f"a temperature needs probabilities, but {self.model} gives a ranking.")
+            raise ConfigError(f"temperature scaling needs probabilities, but {self.model} gives a ranking.")
         object.__setattr__(self, "options", asdict(inner.config))
 
 
@@ -87,14 +87,14 @@ class Calibrated(SingleModelWrapper):
     Parameters
     ----------
     model
-        A model, or the registry name of one.
+        Model to calibrate, or the registry name of a model.
     temperature
-        T, if the model is already fitted: a positive number; T = 1 leaves the probabilities unchanged. Default None:
-        ``fit`` chooses T.
+        Positive temperature T for a model that is already fitted. T = 1 leaves the probabilities unchanged. If None
+        (default), ``fit`` chooses T.
     options
-        Options of the model, if it is given by its name. Default None: the model's defaults.
+        Options of the model, if ``model`` is a name. If None (default), the model's default options are used.
     encoders
-        Custom encoders of the model, if it is given by its name; see :class:`NeuralModel`. Default None.
+        Custom encoders of the model, if ``model`` is a name (default None). See :class:`NeuralModel`.
 
     Attributes
     ----------
@@ -122,14 +122,14 @@ class Calibrated(SingleModelWrapper):
         super().__init__(model, options, encoders, **more)
         if temperature is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("temperature requires a fitted model: leave it out, and fit will choose it.")
+                raise ConfigError("temperature requires a fitted model: omit temperature, and fit will choose it.")
             value = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
             require_number("temperature", value.value, low=0, open_low=True)
             self._wrap(model, _state(model, value))
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCalibrated:
         if valid is None:
-            raise InputError("the temperature is chosen on a validation part: pass valid to fit.")
+            raise InputError("the temperature is chosen on validation data: pass valid to fit.")
         model = self._fit_inner(train, valid, run)
         return _state(model, find_temperature(model, valid))
 
@@ -155,11 +155,11 @@ class Calibrated(SingleModelWrapper):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Caveats of the inner model, and a caveat if the temperature is at an end of the range searched."""
+        """Caveats of the inner model, and a caveat if the temperature is at a boundary of the search range."""
         at_end = any(
             math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (MIN_TEMPERATURE, MAX_TEMPERATURE)
         )
-        return (*super().caveats, *(["the temperature is at an end of the range searched"] if at_end else []))
+        return (*super().caveats, *(["the temperature is at a boundary of the search range"] if at_end else []))
 
     def summary(self) -> Summary:
         """Return the summary of the inner model, with the temperature."""
@@ -187,16 +187,14 @@ def _state(model: ChoiceModel, temperature: Temperature) -> FittedCalibrated:
 
 
 def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
-    """Return the T that minimises the weighted mean NLL of the choices; 1 if no other value is better."""
+    """Return the T that minimises the weighted mean NLL of the choices, or T = 1 if no other value is better."""
     from scipy.optimize import minimize_scalar
 
     # 1. Predict the choices with a positive weight. Probabilities of 0 cannot be calibrated.
     picked = data.offsets[:-1] + data.require_chosen("a calibration")
     with_positive_weight = data.weights > 0
     if not with_positive_weight.any():
-        raise InputError(
-            f"expected a choice set with a weight above 0, but none of the {len(data)} choice sets has one."
-        )
+        raise InputError(f"expected at least one choice set with a weight above 0, got none in {len(data)}.")
     weights = data.weights[with_positive_weight]
     log_p = model._log_proba(data)
     impossible = int(np.isneginf(log_p[picked][with_positive_weight]).sum())
@@ -220,5 +218,5 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
 
 
 def apply_temperature(log_p: Floats, data: ChoiceData, t: float) -> Floats:
-    """Return the log-probabilities (N,) at temperature t; t = 1 returns the input unchanged, bit for bit."""
+    """Return the log-probabilities (N,) at temperature t; if t = 1, the input is returned unchanged, bit for bit."""
     return log_p if t == 1 else log_softmax_by_set(log_p / t, data.offsets)

@@ -1,6 +1,6 @@
 """CDM: the context-dependent random utility model over items (Seshadri, Peysakhovich & Ugander, 2019).
 
-Each other item of the set adds an effect to the utility of an item:
+Each item of the set adds an effect to the utility of every other item:
 
     P(i | S) = exp v_i(S) / sum_{j in S} exp v_j(S)          v_i(S) = s_i + sum_{j in S, j != i} c_ij
 
@@ -11,14 +11,15 @@ effects, the penalty on c selects the smallest, which have mean 0 in each column
 towards 0, and thus the model towards the logit over items (Bradley-Terry). Effects of rank r are products c_ij = t_i .
 k_j, where t_i contains r properties of item i as a target and k_j contains r properties of item j as a context.
 
-With counts C_iS of the distinct sets, strengths s (n,) and effects c (n, n), 0 on the diagonal, L-BFGS minimises
+Given the counts C_iS of the distinct sets, L-BFGS minimises the following function of the strengths s (n,) and the
+effects c (n, n), which are 0 on the diagonal:
 
     - sum_S sum_{i in S} C_iS log P(i | S)  +  ridge / 2 sum_ij c_ij^2
 
-plus a ridge on s, which only centres s unless a larger ridge was learnt for the logit. The objective is convex, because
-v is linear in s and c: every search ends at the same probabilities and, with a ridge, at the same effects. As a
-function of t and k (n, r), the objective is not convex, and the search starts at the best rank-r approximation of the
-full effects. An infinite ridge gives the logit without context effects.
+The objective also has a ridge on s, which only centres s unless a larger ridge was learnt for the logit. The objective
+is convex, because v is linear in s and c: every search ends at the same probabilities and, with a ridge, at the same
+effects. As a function of t and k (n, r), the objective is not convex, and the search starts at the best rank-r
+approximation of the full effects. An infinite ridge gives the logit without context effects.
 """
 
 from __future__ import annotations
@@ -81,12 +82,12 @@ class CDMConfig:
     Parameters
     ----------
     smoothing
-        Number of choices added to every item of every distinct choice set of the training part.
+        Additive smoothing: the number of choices added to each item of each distinct choice set.
     ridge
-        Precision of a normal prior that shrinks the context effects towards 0; 0 gives maximum likelihood. "auto"
-        chooses a value on held-out choice sets; the value may be infinite, which gives the logit over items.
+        Precision of a normal prior that shrinks the context effects towards 0. A ridge of 0 gives maximum likelihood.
+        "auto" chooses a value on held-out choice sets; the value may be infinite, which gives the logit over items.
     rank
-        Rank of the matrix of context effects; None for a full-rank matrix.
+        Rank of the matrix of context effects. If None, the matrix has full rank.
     max_iter
         Maximum number of iterations of the search.
     tolerance
@@ -110,7 +111,7 @@ class CDMConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedCDM(FittedState):
-    """The items, their strengths and their context effects."""
+    """Fitted state of CDM: the items, their strengths and their context effects."""
 
     universe: Universe
     strengths: Floats  # (n,)
@@ -200,7 +201,7 @@ class CDM(ChoiceModel):
 
     @property
     def context_(self) -> Floats:
-        """Effect of the column's item on the utility of the row's item, (n, n); 0 on the diagonal."""
+        """Effects (n, n) of the column's item on the utility of the row's item, with 0 on the diagonal."""
         return self._state.context
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -259,7 +260,7 @@ def _require_labels(data: ChoiceData) -> ChoiceData:
 
 
 def _require_size(n: int) -> int:
-    """Return the number of items. Raise InputError if this number is too large."""
+    """Return the number of items. Raise InputError if there are too many items."""
     if n > MAX_ITEMS:
         raise InputError(
             f"CDM supports up to {MAX_ITEMS:,} items, got {n:,} with {n * (n - 1):,} context effects: leave rare items "
@@ -272,7 +273,7 @@ def _require_size(n: int) -> int:
 
 
 class ItemEffects(NamedTuple):
-    """Strengths (n,), context effects (n, n) of column items on row items, and how the search ended."""
+    """Strengths (n,), context effects (n, n) of column items on row items, and the status of the search."""
 
     strengths: Floats
     context: Floats

@@ -1,14 +1,14 @@
-"""Cross-nested logit (Vovsha, 1997; Ben-Akiva & Bierlaire, 1999): an alternative may belong to several nests.
+"""Cross-nested logit (Vovsha, 1997, and Ben-Akiva & Bierlaire, 1999): an alternative may belong to several nests.
 
-With v the utilities, log-sum parameters l_m and allocation parameters alpha_im of alternative i to nest m,
+The parameters are utilities v_i, log-sum parameters l_m, and the share alpha_im of alternative i in nest m:
 
     y_im = exp((v_i + log alpha_im) / l_m)        P(i | S) = sum_m P(m) y_im / sum_j y_jm
     P(m) = (sum_j y_jm)^l_m / sum_k (sum_j y_jk)^l_k
 
-where alpha_im >= 0 and sum_m alpha_im = 1. The model is a nested logit with copies: alternative i has a copy in each of
-its nests, with utility v_i + log alpha_im, and its probability is the sum of the probabilities of its copies. If each
-alternative is in only one nest, the model is the nested logit; if all l_m are 1, it is the multinomial logit.
-``models/logit/nested_likelihood.py`` contains the likelihood and its gradient.
+The shares satisfy alpha_im >= 0 and sum_m alpha_im = 1. The model is a nested logit with copies: alternative i has a
+copy in each of its nests, with utility v_i + log alpha_im, and its probability is the sum of the probabilities of its
+copies. If each alternative is in only one nest, the model is the nested logit. If all l_m are 1, the model is the
+multinomial logit. ``models/logit/nested_likelihood.py`` contains the likelihood and its gradient.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class CrossNestedMNLConfig(NestConfig):
     Parameters
     ----------
     nests
-        Required. The labels of each nest, as in {"existing": ["train", "car"], "public": ["train", "metro"]}; if an
-        alternative is in several nests, its shares in them are then estimated. Alternatively, the labels with their
-        shares, which sum to 1 for each label, as in {"existing": {"train": 0.5, "car": 1}, "public": {"train": 0.5,
-        "metro": 1}}. Or the path of a TOML file that contains one of these mappings.
+        Required. A mapping from each nest to its labels, as in {"existing": ["train", "car"], "public": ["train",
+        "metro"]}. If an alternative is in several nests, its share in each nest is then estimated. To fix the shares,
+        map each nest to labels with shares that sum to 1 for each label, as in {"existing": {"train": 0.5, "car": 1},
+        "public": {"train": 0.5, "metro": 1}}. The option may also be the path of a TOML file that contains one of these
+        mappings.
     """
 
     nests: Path | Mapping[str, Any] | None = None
@@ -65,9 +66,9 @@ class CrossNestedMNL(NestModel):
     """Cross-nested logit with one level of nests.
 
     For the options, see :class:`CrossNestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
-    log-sum parameter of a nest; it is 1 under the null hypothesis. ``alpha[LABEL,NEST]`` is the share of an alternative
-    in the first of its nests. If the alternative is in more than two nests, ``rest[LABEL,NEST]`` is the next nest's
-    share of the remainder.
+    log-sum parameter of a nest, which is 1 under the null hypothesis. ``alpha[LABEL,NEST]`` is the share of an
+    alternative in the first of its nests. If the alternative is in more than two nests, ``rest[LABEL,NEST]`` is the
+    share of the remainder that goes to the next nest.
     """
 
     name = "cross-nested-mnl"
@@ -93,7 +94,7 @@ class CrossNestedMNL(NestModel):
     def _nests(self) -> Mapping[str, Any]:
         if not self.config.nests:
             raise ConfigError(
-                "nests is required: nests={NEST: [LABEL, ...], ...} (on the command line, nests=FILE.toml)."
+                "nests is required: pass nests={NEST: [LABEL, ...], ...} (on the command line, nests=FILE.toml)."
             )
         assert not isinstance(self.config.nests, Path)  # CrossNestedMNLConfig has read the file
         return self.config.nests
@@ -124,7 +125,7 @@ class CrossNestedMNL(NestModel):
 
 
 class _Pair(NamedTuple):
-    """An alternative in a nest."""
+    """A pair of an alternative and a nest that contains it."""
 
     label: str
     nest: str
@@ -162,7 +163,7 @@ def _allocation(pairs: Sequence[_Pair], shares: Sequence[str]) -> Allocation:
 
 
 def _checked(nests: Any) -> dict[str, Any]:
-    """Return the nests with all names converted to text; raise ConfigError if the nests are not valid."""
+    """Return the nests with all names converted to text. Raise ConfigError if the nests are not valid."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must map the name of each nest to its labels, got {nests!r}.")
     checked: dict[str, Any] = {}
@@ -192,7 +193,7 @@ def _checked_share(nest: Any, label: Any, share: Any) -> float:
 
 
 def _require_complete(label: str, shares: Sequence[float | None]) -> None:
-    """Raise ConfigError unless, for each alternative, either no share is given or all are given and sum to 1."""
+    """Raise ConfigError unless the shares of an alternative are all omitted, or are all given and sum to 1."""
     values = [share for share in shares if share is not None]
     if values and len(values) < len(shares):
         raise ConfigError(

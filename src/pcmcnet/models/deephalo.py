@@ -8,9 +8,9 @@
 
 f and g are perceptrons whose input is a single alternative. Only the sum depends on the other alternatives, and each
 layer multiplies this sum by features of i, so each layer raises the order by one. Hence u_i is a polynomial of degree
-order - 1 in the presence of the other alternatives. Order 1 is a logit, in which only the features of i matter. Order 2
-adds the effect of each other alternative, as in the context-dependent model (CDM). At order k, groups of more than k
-alternatives (including i) have no joint effect: the Möbius terms of orders above k are 0.
+order - 1 in 0/1 indicators of which other alternatives are in the set. Order 1 is a logit, in which only the features
+of i matter. Order 2 adds the effect of each other alternative, as in the context-dependent model (CDM). At order k,
+groups of more than k alternatives (including i) have no joint effect: the Möbius terms of orders above k are 0.
 
 The paper does not count i itself, so the paper's first order is order 2 here. The paper divides the sums by the size of
 the set, which mixes the orders if set sizes differ. Here n is the mean size of the training sets, so the order is
@@ -32,7 +32,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.network_config import EncoderArguments
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
-ORDER_MEANINGS = {1: "1: a logit, no context effects", 2: "2: effects of each other alternative"}
+ORDER_MEANINGS = {1: "1: a logit, no context effects", 2: "2: effects of one other alternative at a time"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class DeepHaloConfig(SetNetworkConfig):
         Size of the largest groups of alternatives with a joint effect: 1 gives a logit, and 2 adds the effects of
         pairs.
     hidden
-        Widths of the hidden layers of f, and of the hidden layers of g.
+        Widths of the hidden layers in each of the perceptrons f and g.
     width
-        Number of features z of an alternative.
+        Length of the feature vector z of an alternative.
     heads
         Number of values that summarise a set in each layer.
     """
@@ -68,11 +68,11 @@ class DeepHaloConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DeepHaloArguments(DeepHaloConfig, EncoderArguments):
-    """The options of DeepHalo, and ``encoders``."""
+    """Options of DeepHalo, and the argument ``encoders``."""
 
 
 class HaloLayer(nn.Module):
-    """Raise the order by one: add a summary of the set, multiplied by features of each alternative."""
+    """Layer that raises the order by one: it adds a summary of the set, multiplied by features of each alternative."""
 
     def __init__(self, config: DeepHaloConfig) -> None:
         super().__init__()
@@ -81,14 +81,14 @@ class HaloLayer(nn.Module):
         self.features = perceptron_of(config, config.width, out=config.heads * config.width, start="spread")
 
     def forward(self, state: Tensor, alone: Tensor, total: Tensor) -> Tensor:
-        """(B, J, W), (B, J, W), (B, W) -> (B, J, W)."""
+        """Return the next state (B, J, W), given state (B, J, W), features (B, J, W) and sum over the set (B, W)."""
         features = self.features(alone).view(*alone.shape[:2], self.heads, -1)  # (B, J, H, W)
         out: Tensor = state + (self.summary(total)[:, None, :, None] * features).mean(2)
         return out
 
 
 class DeepHaloNetwork(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     size: Tensor
 
@@ -103,13 +103,13 @@ class DeepHaloNetwork(SetNetwork):
         self.register_buffer("size", self.worth.weight.new_ones(()))  # mean size of the training sets
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that alternatives differ, and set the mean set size unless a fitted network has already set it."""
+        """Check that the alternatives differ, and store the mean set size unless it is already stored."""
         super().prepare(sets, pair_budget)
         if self.size == 1:
             self.size.fill_(float(sets.sizes.mean()))
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        """Return scores (B, J), given individuals (B, D0), alternatives (B, J, D) and a mask (B, J)."""
         state = alone = self.alone(with_individual(alternatives, individual))  # (B, J, W)
         real = mask.unsqueeze(-1)
         for layer in self.layers:
@@ -119,9 +119,10 @@ class DeepHaloNetwork(SetNetwork):
 
 
 class DeepHalo(SetModel):
-    """DeepHalo: context effects of groups of at most ``order`` alternatives; order 1 is a logit, 2 adds pair effects.
+    """DeepHalo: a model with context effects of groups of at most ``order`` alternatives.
 
-    ``pcmcnet.order_effects`` returns the effects of each order on the log-odds of a fitted model.
+    Order 1 is a logit, and order 2 adds the effects of pairs. ``pcmcnet.order_effects`` returns the effects of each
+    order on the log-odds of a fitted model.
 
     Examples
     --------

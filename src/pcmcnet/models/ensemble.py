@@ -3,9 +3,10 @@
 The probabilities are means over the members, P(i | S) = 1/n sum_k P_k(i | S). The variation between members measures
 the uncertainty of the fit and is reported as intervals.
 
-The seed changes the initial weights and the order in which choice sets are used in training; if a model has neither,
-all members are equal. With ``resample``, each member also weights the choice sets by draws from an exponential
-distribution (the Bayesian bootstrap; Rubin, 1981). The members then differ as fits to different samples would.
+The seed changes the initial weights and the order in which choice sets are used in training. If a model does not depend
+on the seed, all members are equal. With ``resample``, each member also weights the choice sets by draws from an
+exponential distribution (the Bayesian bootstrap of Rubin, 1981). The members then differ as if they were fitted to
+different samples.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MIN_LOG_ODDS, MAX_LOG_ODDS = -745.0, 37.0  # log-odds of the smallest probabilit
 
 
 class Spread(NamedTuple):
-    """The values of a function for all members of an ensemble, with their mean and interval."""
+    """Values of a function for all members of an ensemble, with the mean and an interval."""
 
     values: Floats  # (n, ...) of each member
     mean: Floats  # (...)
@@ -54,7 +55,7 @@ class Spread(NamedTuple):
 
 
 def log_mean_exp(logs: Floats) -> Floats:  # (n, N) -> (N,)
-    """Return the log of the mean of exp(values); it is exact if all values are equal, and -inf if all are -inf."""
+    """Return log(mean(exp(logs))). The result is exact if all values are equal, and -inf if all are -inf."""
     top = logs.max(axis=0)
     shift = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
@@ -70,7 +71,7 @@ def log_odds(log_p: Floats) -> Floats:
 
 
 def prediction_interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
-    """Return the interval that contains a further value with probability ``level``; equal values give one point."""
+    """Return the prediction interval that contains one more value with probability ``level``."""
     from scipy.special import stdtrit
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
@@ -138,18 +139,18 @@ class _EnsembleOptions(TypedDict, total=False):
 
 
 class Ensemble(Wrapper):
-    """An ensemble: the mean of n fits of a model with different seeds, with intervals based on their variation.
+    """An ensemble: the mean of n fits of a model with different seeds, with intervals from the variation between fits.
 
     Parameters
     ----------
     model
-        The model to fit n times: a model object, which is not changed, or the registry name of one.
+        Model to fit n times: a model object, which stays unchanged, or the registry name of a model.
     n
         Number of members, at least 2. Default 5.
     options
-        Options of the model, if it is given by its name. Default None: the model's defaults.
+        Options of the model, if ``model`` is a name. If None (default), the model's default options are used.
     encoders
-        Custom encoders of the model, if it is given by its name; see :class:`NeuralModel`. Default None.
+        Custom encoders of the model, if ``model`` is a name (default None). See :class:`NeuralModel`.
     resample
         Whether each member weights the choice sets at random (Bayesian bootstrap), so that intervals include the
         sampling error of the table. Default False.
@@ -250,8 +251,8 @@ class Ensemble(Wrapper):
         Returns
         -------
         low, high : ndarray
-            Ends of the intervals, one per row of the table, in its order. The interval always contains the predicted
-            probability. Both ends are 0 for unavailable rows.
+            Lower and upper ends of the intervals, in the row order of the table. The interval always contains the
+            predicted probability. Both ends are 0 for unavailable rows.
         """
         from scipy.special import expit  # slow to import
 
@@ -271,14 +272,14 @@ class Ensemble(Wrapper):
         Parameters
         ----------
         function
-            Takes a fitted model and returns a number or an array, with the same shape for all members.
+            Function that takes a fitted model and returns a number or an array of the same shape for all members.
         level
             Probability that the interval contains the value of one more member. Default 0.9.
 
         Returns
         -------
         Spread
-            ``values`` (n, ...), ``mean``, ``low`` and ``high``.
+            The ``values`` (n, ...) of the members, their ``mean``, and the ends ``low`` and ``high`` of the interval.
 
         Raises
         ------
@@ -315,7 +316,7 @@ class Ensemble(Wrapper):
         caveats = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
         first, *rest = (member._files() for member in self.members_)
         are_equal = all(files == first for files in rest)
-        note = "all members are equal, because this model does not depend on the seed: see the option resample"
+        note = "all members are equal, because the model does not depend on the seed: use resample=True"
         return (*caveats, *([note] if are_equal else []))
 
     def summary(self) -> Summary:
@@ -354,7 +355,7 @@ def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
 
 
 def _member_arguments(run: FitRun, number: int, seed: int) -> dict[str, Any]:
-    """Return the arguments for the fit of a member: its seed, its run folder and a callback that adds its number."""
+    """Return the arguments for fitting a member: its seed, run folder and a callback that adds the member's number."""
     folder, report = run.run_folder, run.on_epoch
     return {
         **run.inner_arguments,

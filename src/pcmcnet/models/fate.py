@@ -39,7 +39,7 @@ class FATEConfig(SetNetworkConfig):
     hidden
         Widths of the hidden layers of U.
     set_hidden
-        Widths of the layers of f; the last one is the width of the vector m for the whole set.
+        Widths of the layers of f. The last width is the length of the vector m, which summarises the set.
     """
 
     set_hidden: tuple[int, ...] = (64, 32)
@@ -51,11 +51,11 @@ class FATEConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FATEArguments(FATEConfig, EncoderArguments):
-    """The options of FATE, and ``encoders``."""
+    """Options of FATE, and the argument ``encoders``."""
 
 
 class FATENetwork(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: FATEConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
@@ -65,7 +65,7 @@ class FATENetwork(SetNetwork):
         self.joint = perceptron_of(config, width + config.set_hidden[-1])
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        """Return scores (B, J), given individuals (B, D0), alternatives (B, J, D) and a mask (B, J)."""
         inputs = with_individual(alternatives, individual)
         means = set_means(self.member(inputs), mask)  # (B, M)
         out: Tensor = self.joint(with_individual(inputs, means)).squeeze(-1)

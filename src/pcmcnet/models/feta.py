@@ -4,9 +4,9 @@
     p   = softmax(u)
 
 U0 and U1 are perceptrons. Each alternative has a separate effect on each of the others, and these effects are averaged.
-Hence the log-odds contain only pairwise interactions, apart from the division by the size of the set. U1 is the same
-network that scores ordered pairs in PCMC-Net (:mod:`pcmcnet.layers.pairwise.pairwise_rates`). Shapes: I (B, D0), S (B,
-J, D) -> pairs (B, J, J) -> u (B, J).
+Hence the log-odds contain only pairwise interactions, apart from the division by the size of the set. U1 has the same
+architecture as the network that scores ordered pairs in PCMC-Net (:mod:`pcmcnet.layers.pairwise.pairwise_rates`).
+Shapes: I (B, D0), S (B, J, D) -> pairs (B, J, J) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class FETAConfig(SetNetworkConfig):
     Parameters
     ----------
     hidden
-        Widths of the hidden layers of U0, and of U1.
+        Widths of the hidden layers in each of the perceptrons U0 and U1.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class FETAArguments(FETAConfig, EncoderArguments):
-    """The options of FETA, and ``encoders``."""
+    """Options of FETA, and the argument ``encoders``."""
 
 
 class FETANetwork(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: FETAConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
@@ -57,7 +57,7 @@ class FETANetwork(SetNetwork):
         return self.pairs.computes_in_chunks
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        """Return scores (B, J), given individuals (B, D0), alternatives (B, J, D) and a mask (B, J)."""
         pairs = self.pairs.scores(individual, alternatives, mask)  # (B, J, J): effect of the row on the column
         effects = pairs.where(real_pairs(mask), pairs.new_zeros(())).sum(1)
         n_others = (mask.sum(1, keepdim=True) - 1).clamp(min=1)

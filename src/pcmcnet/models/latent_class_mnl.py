@@ -2,8 +2,8 @@
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
-A person belongs to the same class in all choices i_1, i_2, ..., so their joint probability is sum_c pi_c prod_t
-P_c(i_t | S_t). Each class has the IIA property; their mixture does not.
+A person belongs to the same class in all choices i_1, i_2, ..., so the joint probability of these choices is sum_c pi_c
+prod_t P_c(i_t | S_t). Each class has the IIA property, but the mixture does not.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PRIOR_GIVEN, _PRIOR_SELECTED = 1e-3, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class LatentClassMNLConfig(LogitConfig):
-    """Options of the latent class logit: the options of all logit models, which apply to every class, and the classes.
+    """Options of the latent class logit: the options of the logit in every class, and the options of the classes.
 
     Parameters
     ----------
@@ -63,21 +63,21 @@ class LatentClassMNLConfig(LogitConfig):
     max_classes
         Largest number of classes that ``classes="auto"`` considers. Default 4.
     by
-        Unit that belongs to a class: the "person", with one class in all choice sets, or each choice "set". Default
-        "person"; if the table has no persons, each choice set.
+        Unit that is assigned to a class: each "person", with the same class in all choice sets, or each choice "set".
+        Default "person", which means each choice set if the table has no person column.
     membership
-        Covariates of the class shares: a sum of individual-level columns, as in "income + age"; "." for all
-        individual-level columns that do not vary within a person; or "1" for none. Default ".".
+        Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
+        all individual-level columns that do not vary within a person, and "1" means no covariates.
     starts
-        Number of random starts; the best one continues. With ``classes="auto"``, the maximum with one class fewer is an
-        additional starting point. Default 5.
+        Number of random starts. After a few EM steps, only the best start continues. With ``classes="auto"``, the
+        maximum with one class fewer is an additional starting point. Default 5.
     em_steps
         Maximum number of EM steps, which gradually become Newton steps. Default 200.
     prior
         Precision of a normal prior with mean 0 on each coefficient of a standardised column, and on the differences
-        between classes in membership coefficients. It keeps estimates finite; standard errors do not include it. 0 for
-        maximum likelihood. Default "auto": 0.001 if ``classes`` is a number, which hardly changes the estimates, and
-        0.1 if it is "auto", which predicts better.
+        between classes in membership coefficients. The prior keeps the estimates finite and is not included in the
+        standard errors. A value of 0 gives maximum likelihood. Default "auto": 0.001 if ``classes`` is a number, which
+        hardly changes the estimates, and 0.1 if ``classes`` is "auto", which predicts better.
     """
 
     classes: int | Literal["auto"] = "auto"
@@ -137,7 +137,7 @@ class FittedClasses(FittedLogit):
     varying: tuple[str, ...]  # individual columns that vary within a person
 
     def split(self) -> tuple[Floats, Floats]:
-        """Return the coefficients of the classes (C, K) and of membership (C, G), which are 0 for the first class."""
+        """Return class coefficients (C, K) and membership coefficients (C, G), which are 0 for the first class."""
         C, K, G = self.classes, len(self.design.names), len(self.membership_design.names)
         values = self.estimates.values
         return values[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), values[C * K :].reshape(C - 1, G)])
@@ -226,12 +226,12 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def _fixed(self) -> dict[str, float]:
-        """Fixed values by name: the values in the options, and 1 for the offset."""
+        """Fixed coefficients by name: the values in the options, and 1 for the offset."""
         offset = {} if self.config.offset is None else {backquoted(self.config.offset): 1.0}
         return {**self.config.fixed, **offset}
 
     def _named_classes(self, design: Design) -> list[str]:
-        """Return the names in options that are coefficients of a single class."""
+        """Return the names in the options that refer to a coefficient of a single class."""
         options = (self.config.fixed, self.config.bounds or {}, self.config.start)
         return [name for named in options for name in named if name not in design.names]
 
@@ -262,7 +262,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=no_start)
 
     def _learn_membership(self, persons: Persons) -> IndividualDesign:
-        """Learn the covariates of the class shares, from one choice set of each person."""
+        """Learn the covariates of the class shares from one choice set per person."""
         named, _ = parse_membership(self.config.membership)
         persons.require_constant([factor.column for term in named for factor in term.factors])
         config = self.config
@@ -282,7 +282,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def profiles_(self) -> tuple[ClassProfile, ...]:
-        """Share and mean individual-level columns of each class."""
+        """Share of each class, and the class means of the individual-level columns."""
         return self._state.profiles
 
     @property
@@ -323,10 +323,10 @@ class LatentClassMNL(LogitModel, LatentClasses):
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
         if self.persons_ is not None:
-            facts["persons"] = f"{self.persons_:,}, each in one class in all choice sets"
+            facts["persons"] = f"{self.persons_:,}, each in the same class in all choice sets"
         if self.config.precision:
             facts["prior"] = (
-                f"normal, precision {self.config.precision:g} by standardised column; not in standard errors"
+                f"normal, precision {self.config.precision:g} per standardised column; not included in standard errors"
             )
         facts["membership"] = self.config.membership
         reasons = {

@@ -4,9 +4,10 @@
     p   = softmax(u)
 
 x_i are the features of i: standardised numeric features, and a 0/1 indicator for each category. If the mean of feature
-q in the set rises by 1, the coefficient of feature p rises by A_pq. A = 0 is a multinomial logit. u is linear in the
-weights (c, V, A), so the log-likelihood is concave, unless a column is embedded or has a trained encoder.
-Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J). The decomposed form, DLCL, is below.
+q in the set rises by 1, the coefficient of feature p rises by A_pq. With A = 0, the model is a multinomial logit. The
+utility u is linear in the weights (c, V, A), so the log-likelihood is concave, unless a column is embedded or has a
+trained encoder. Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J). This module also contains the
+decomposed form, DLCL.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_SHOWN_EFFECTS = 20  # in a summary
 
 
 class Indicators(nn.Module):
-    """Code of a category -> one-hot vector; all zeros for an unseen category."""
+    """Module that maps a category code to a one-hot vector, or to zeros for an unseen category."""
 
     table: Tensor
 
@@ -48,12 +49,12 @@ class Indicators(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, index: Tensor) -> Tensor:
-        """(...) -> (..., categories)."""
+        """Map category codes (...) to vectors (..., categories)."""
         return F.embedding(index, self.table)
 
 
 def plain_columns(side: SideEncoder, encoders: Encoders | None = None) -> Representation:
-    """Return the representation of the alternatives' or individual's columns; categories become indicators."""
+    """Return the representation of the alternatives' or individual's columns, with categories as indicators."""
     representation = build_representation(side, custom=encoders)
     for k, (categories, width) in enumerate(side.embeddings):
         if categories <= MAX_INDICATORS:
@@ -83,7 +84,7 @@ def _numbered(name: str, width: int) -> list[str]:
 
 
 class ContextEffect(NamedTuple):
-    """Change of a coefficient per unit of the mean of a feature in the set."""
+    """Change in a coefficient when the mean of a feature in the set rises by one unit."""
 
     coefficient: str
     mean_of: str
@@ -100,26 +101,26 @@ class LCLConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LCLArguments(LCLConfig, EncoderArguments):
-    """The options of the linear context logits, and ``encoders``."""
+    """Options of the linear context logits, and the argument ``encoders``."""
 
 
 class ContextLogit(SetNetwork):
-    """Base class of both networks: the linear utility with the coefficients c + V I."""
+    """Base class of the LCL and DLCL networks: a linear utility with the coefficients c + V I."""
 
     def represent_side(self, side: SideEncoder, config: Any, encoders: Encoders | None) -> Representation:
-        """Return a representation without weights."""
+        """Return a representation without trainable weights."""
         return plain_columns(side, encoders)
 
 
 class LCLNetwork(ContextLogit):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: LCLConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
         self.context = nn.Parameter(torch.zeros(self.alternative.width, self.alternative.width))  # A
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        """Return scores (B, J), given individuals (B, D0), alternatives (B, J, D) and a mask (B, J)."""
         coefficients = set_means(alternatives, mask) @ self.context.mT  # (B, D)
         return (alternatives @ coefficients.unsqueeze(-1)).squeeze(-1)
 
@@ -159,7 +160,7 @@ class LCL(SetModel):
         plain, effects = super().summary(), self.context_effects()
         shown, n = effects[:MAX_SHOWN_EFFECTS], len(effects)
         count = f"all {n}" if n == len(shown) else f"the {len(shown)} largest of {n:,}"
-        facts = {**plain.facts, "effects": f"{count}; numbers in standard deviations, categories 0 or 1"}
+        facts = {**plain.facts, "effects": f"{count}; numeric features in standard deviations, categories as 0 or 1"}
         rows = tuple((e.coefficient, e.mean_of, f"{e.effect:+.4f}") for e in shown)
         return Summary(plain.title, facts, ("coefficient of", "per unit of the set mean of", "change"), rows)
 
@@ -178,7 +179,7 @@ class LCL(SetModel):
 
 
 class DLCLNetwork(ContextLogit):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: LCLConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
@@ -189,12 +190,12 @@ class DLCLNetwork(ContextLogit):
         self.shares_of = nn.Parameter(torch.zeros(width, individual_width)) if individual_width else None  # W
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, D, J), one score for each component."""
+        """Return scores (B, D, J), one per component, given inputs (B, D0) and (B, J, D) and a mask (B, J)."""
         means = set_means(alternatives, mask).unsqueeze(-1)  # (B, D, 1)
         return (self.intercepts + means * self.slopes) @ alternatives.mT
 
     def log_shares(self, individual: Tensor) -> Tensor:
-        """(B, D0) -> (B, D)."""
+        """Return the log-shares (B, D) of the components, given individuals (B, D0)."""
         if self.shares_of is None:
             logits = self.shares.expand(len(individual), -1)
         else:
@@ -202,7 +203,7 @@ class DLCLNetwork(ContextLogit):
         return logits.nan_to_num().log_softmax(-1)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         individual, alternatives = self.represent(batch)
         assert self.utility is not None
         common = self.utility(batch, individual, alternatives).unsqueeze(1)  # (B, 1, J)
@@ -243,5 +244,5 @@ class DLCL(SetModel):
             (names[k], f"{shares[k]:.3f}", names[largest[k]], f"{slopes[k, largest[k]]:+.4f}")
             for k in shares.argsort(descending=True, stable=True).tolist()
         )
-        facts = {**plain.facts, "effects": "the largest of each component; numbers in standard deviations"}
+        facts = {**plain.facts, "effects": "the largest of each component; numeric features in standard deviations"}
         return Summary(plain.title, facts, ("mean of", "share", "changes the coefficient of", "by"), rows)

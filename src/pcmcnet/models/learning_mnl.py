@@ -3,15 +3,15 @@
     u_i = sum over the linear columns k of  b_k x_ik  +  r(q_i),        p = softmax(u) over the set
     r(q_i) = constants and slopes of q_i, as in a logit  +  a network of q_i
 
-q_i contains all other columns: the individual's columns, and the alternative's label and other columns. Each column is
-in only one of the two parts, because a network with the same column could absorb the effect of its coefficient. If the
-network is 0, the model is a multinomial logit. Standard errors are computed as in a logit with fixed r, from the
-information about b:
+q_i contains all columns outside the linear part: the individual's columns, and the alternative's label and remaining
+features. Each column is in only one of the two parts, because a network that also used a linear column could absorb the
+column's effect. If the network is 0, the model is a multinomial logit. Standard errors are computed as in a logit with
+fixed r, from the information matrix of b:
 
     sum over sets of w_s sum_i p_i (x_i - m_s) (x_i - m_s)',   m_s = sum_i p_i x_i
 
-They ignore that r was learnt from the same choices, and that weight decay shrinks it. Shapes: numeric (B, J, F),
-I (B, D0), S (B, J, D) -> u (B, J).
+These standard errors ignore that r was learnt from the same choices and is shrunk by weight decay. Shapes: numeric (B,
+J, F), I (B, D0), S (B, J, D) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def _linear_columns(linear: Any) -> tuple[str, ...] | Literal["auto"]:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningMNLArguments(LearningMNLConfig, EncoderArguments):
-    """The options of the learning MNL, and ``encoders``."""
+    """Options of the learning MNL, and the argument ``encoders``."""
 
 
 class LearningNetwork(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     rest: Tensor
     information: Tensor
@@ -103,7 +103,7 @@ class LearningNetwork(SetNetwork):
         self.net = perceptron_of(config, width) if width else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         assert self.utility is not None
         u = self.utility.plain(batch.numeric, batch.categorical, batch.contents)
         if self.net is not None:
@@ -119,7 +119,7 @@ def linear_inputs(linear: tuple[str, ...] | Literal["auto"], encoder: Encoder) -
     for name in () if linear == "auto" else linear:
         if name not in numeric:
             is_individual = name in encoder.schema.individual
-            reason = "an individual-level column" if is_individual else "which is not a numeric feature without a curve"
+            reason = "an individual-level column" if is_individual else "which is not a numeric feature or has a curve"
             raise ConfigError(f"linear includes {name!r}, {reason}." + did_you_mean(name, numeric))
     names = numeric if linear == "auto" else linear
     columns = [k for k, code in enumerate(codes) if code.name in names]
@@ -167,7 +167,7 @@ class LearningMNL(SetModel):
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """Coefficients of the linear columns, per unit.
+        """Coefficients of the linear columns, per unit of each column.
 
         With tails="bend", the coefficient of a long-tailed column is per standard deviation of its transformed values.
         """
@@ -179,7 +179,7 @@ class LearningMNL(SetModel):
 
     @property
     def standard_errors(self) -> dict[str, float]:
-        """Standard errors of the coefficients, with a fixed network; infinite if the columns are collinear."""
+        """Standard errors of the coefficients, with the network held fixed. Infinite if the columns are collinear."""
         assert isinstance(self.network_, LearningNetwork)
         information = self.network_.information.cpu().numpy()
         linear = self._linear()
@@ -198,7 +198,7 @@ class LearningMNL(SetModel):
             (name, f"{b:.4g}", f"{errors[name]:.4g}", f"{b / errors[name]:.2f}")
             for name, b in self.coefficients.items()
         )
-        facts["standard errors"] = "with a fixed network"
+        facts["standard errors"] = "with the network held fixed"
         return Summary(type(self).__name__, facts, ("coefficient", "estimate", "std err", "z"), rows)
 
     def _linear(self) -> dict[str, tuple[int, int, float]]:

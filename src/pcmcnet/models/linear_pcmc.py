@@ -1,21 +1,22 @@
-"""Linear PCMC: log-rates between items that are linear in the features (Ragain & Ugander, 2016, appendix).
+"""Linear PCMC: a Markov chain with log-rates linear in the features (Ragain & Ugander, 2016, appendix).
 
-Item i has a weight vector w_i, and the rate of leaving i for an alternative j with features x_j is
+Item i has a weight vector w_i. The rate of leaving i for an alternative j with features x_j is log-linear:
 
     log q_ij = w_i . [1, x_j].
 
 Numeric features are standardised and categories become 0/1 columns. With d columns in total, a universe of n items has
-n (1 + d) weights. The published form is linear in the rate itself; the exponential keeps every rate positive. Some
-weights are not identified: a constant added to all biases changes nothing, because the stationary distribution does not
-depend on the time scale, and neither does the weight of a column that is constant within sets. If features predict the
-choices of an item perfectly, its weights diverge. The fit therefore minimises
+n (1 + d) weights. In the published form, the rate itself is linear in the features. Here, the exponential keeps every
+rate positive. Some weights are not identified: adding a constant to all biases changes nothing, because the stationary
+distribution does not depend on the time scale. Adding a constant to all items' weights of a column changes nothing if
+the column is constant within sets. If features predict the choices of an item perfectly, the weights of this item
+diverge. The fit therefore minimises a penalised objective:
 
     - log-likelihood  +  l2 / 2 sum of w^2  +  ridge / 2 sum_i |u_i - mean u|^2,
 
-where u_i is w_i without its bias b_i. If all u_i equal the same vector u, the model is a logit: log q_ij = b_i + u .
-x_j satisfies detailed balance with P(j) proportional to exp(u . x_j - b_j). An infinite ridge thus gives the
-multinomial logit of the features with a constant for each item. The ridge, learnt from held-out sets, controls the
-departure from that logit. Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
+Here u_i is w_i without its bias b_i. If all u_i equal the same vector u, the model is a logit: log q_ij = b_i + u . x_j
+satisfies detailed balance with P(j) proportional to exp(u . x_j - b_j). An infinite ridge thus gives the multinomial
+logit of the features with a constant for each item. The ridge, learnt from held-out sets, controls the departure from
+that logit. Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class LinearPCMCConfig:
         does not identify, and keeps all weights finite.
     ridge
         Precision of a normal prior that shrinks the weights of each item, except its bias, towards their mean over
-        items, which gives a logit; 0 for no shrinkage. "auto" chooses a value on held-out choice sets; the value may be
-        infinite, which gives the logit itself.
+        items. Equal weights give a logit. A ridge of 0 means no shrinkage. "auto" chooses a value on held-out choice
+        sets; the value may be infinite, which gives the logit itself.
     max_iter
         Maximum number of iterations of the search.
     tolerance
@@ -105,7 +106,7 @@ class LinearPCMCConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedLinearPCMC(FittedState):
-    """The items, the encoder of the features, and the weights."""
+    """Fitted state of linear PCMC: the items, the encoder of the features, and the weights."""
 
     universe: Universe
     encoder: Encoder
@@ -114,7 +115,7 @@ class FittedLinearPCMC(FittedState):
 
 
 class LinearPCMC(ChainModel):
-    """Pairwise choice Markov chain with rates that are log-linear in the features of the alternative entered.
+    """Pairwise choice Markov chain whose log-rates are linear in the features of the alternative that is entered.
 
     Each item, identified by its label, has its own weights for the rates of leaving it.
 
@@ -137,7 +138,7 @@ class LinearPCMC(ChainModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLinearPCMC:
         if not train.features:
             raise InputError(
-                "linear PCMC needs features: declare some in features, or use PCMC (pcmc), which needs labels only."
+                "linear PCMC needs features: declare features, or use PCMC (pcmc), which only needs labels."
             )
         # 1. Learn the items and the encoding of the features.
         part, config = require_informative_sets(train), self.config
@@ -223,13 +224,13 @@ class LinearPCMC(ChainModel):
         return int(self.weights_.size)
 
     def summary(self) -> Summary:
-        """Return a table of the weights: the effect of each column of the alternative entered on each log-rate."""
+        """Return a table of the weights: the effects of the entered alternative's columns on each log-rate."""
         columns, record = column_names(self.encoder_.features), self._state.record
         facts = {
             **self._common_facts(),
             **record.facts,
             **record.penalty_facts,
-            "individual": "not used: rates depend on the item left and the features of the alternative entered",
+            "individual": "not used: a rate depends on the item left and on the features of the item entered",
             "parameters": f"{self.num_parameters:,}",
         }
         if self.weights_.size > MAX_LISTED_WEIGHTS:
@@ -289,7 +290,7 @@ class PaddedChoices:
         return sum(float(chosen.sum()) for *_, chosen, _ in self.batches)
 
     def mean_loss(self, weights: Tensor) -> Tensor:  # (n, 1 + d) -> ()
-        """Return minus the mean log-likelihood."""
+        """Return the negative mean log-likelihood."""
         terms = [(c * linear_log_p(weights, i, x, m).masked_fill(~m, 0)).sum() for i, x, m, c, _ in self.batches]
         return -torch.stack(terms).sum() / self.total
 
@@ -303,7 +304,7 @@ class PaddedChoices:
         return out
 
     def fit(self, begin: Floats, ridge: float, config: LinearPCMCConfig, tolerance: float) -> tuple[Floats, Minimum]:
-        """Minimise the objective, starting at weights (n, 1 + d); an infinite ridge gives all items the same slopes."""
+        """Minimise the objective from weights (n, 1 + d). With an infinite ridge, all items have the same slopes."""
         n, columns = self.shape
 
         # 1. Define the weights as a function of the parameter vector, and the objective.
@@ -325,7 +326,7 @@ class PaddedChoices:
 
 
 def linear_log_p(weights: Tensor, items: Tensor, x: Tensor, mask: Tensor) -> Tensor:  # -> (B, J)
-    """Return the log-probabilities of the alternatives of padded sets; padding gets -inf."""
+    """Return the log-probabilities of the alternatives of padded sets, with -inf for padding."""
     return chain_log_p(weights[items] @ x.mT, mask)
 
 
@@ -336,7 +337,7 @@ def column_names(side: SideEncoder) -> list[str]:
 
 
 def _inputs(data: ChoiceData, universe: Universe, encoder: Encoder) -> tuple[Tensor, Tensor]:
-    """Return the items (N,) and columns (N, 1 + d); a category that was not in training has 0 in all its columns."""
+    """Return the items (N,) and columns (N, 1 + d). An unseen category has 0 in all its columns."""
     side, n = encoder.features, len(data.rows)
     blocks: list[NDArray[Any]] = [np.ones((n, 1)), side.numbers(data.features, n)]
     index = side.indices(data.features, n)

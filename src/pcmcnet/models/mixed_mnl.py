@@ -8,7 +8,7 @@ sets t:
 The expectation is simulated by a mean over draws (``models/logit/draws.py``). The coefficients are the same in all
 choice sets of a person, so a person's choices are correlated, and the model does not have the IIA property.
 ``models/logit/random_coefficients.py`` contains the distributions, and ``models/logit/mixed_likelihood.py`` the
-simulated likelihood. Predictions are unconditional: they apply to a person without known choices.
+simulated likelihood. Predictions are unconditional: they apply to a person whose choices are unknown.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class MixedMNLConfig(LogitConfig):
         Whether the random coefficients that are based on a normal distribution (normal, lognormal, johnson-sb) are
         correlated, or the names of the correlated coefficients. Default False: independent.
     components
-        Error components: the nest of some labels, as in {"bus": "public", "train": "public"}. The alternatives of a
-        nest share a normal random utility with mean 0. Default: none.
+        Error components: a mapping from labels to nests, as in {"bus": "public", "train": "public"}. The alternatives
+        of a nest share a normal random utility with mean 0. Default: none.
     means
-        Covariates of the mean (location) of a random coefficient, by its name: a sum of individual-level columns, as in
+        Covariates of the mean (location) of each random coefficient, by name: a sum of individual-level columns, as in
         {"cost": "income + age"}. Default: none.
     draws
         Number of draws for each person, at least 10. The maximisation starts with at most 100 draws. Default 1000.
@@ -96,10 +96,12 @@ class MixedMNLConfig(LogitConfig):
         Unit that has its own coefficients: a "person", with the same coefficients in all choice sets (panel), or each
         choice "set". Default "auto": persons if the table declares them, else choice sets.
     starts
-        Number of starting points of the maximisation: the multinomial logit, and random points around it. Default 1.
+        Number of starting points of the maximisation: one near the multinomial logit, and random points around it.
+        Default 1.
     prior
-        Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. It keeps
-        estimates finite; standard errors do not include it. 0 for no prior. Default 0.001.
+        Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. The prior
+        keeps the estimates finite and is not included in the standard errors. A value of 0 means no prior. Default
+        0.001.
     memory
         Memory, in GiB, for storing draws between iterations. If the draws need more memory, they are generated again in
         each iteration. Default 1.
@@ -145,9 +147,9 @@ class MixedMNLConfig(LogitConfig):
 
 
 def _checked_words(option: str, mapping: Any) -> dict[str, str]:
-    """Return a mapping from text to text; raise ConfigError for anything else."""
+    """Return the option as a dict. Raise ConfigError unless it maps strings to strings."""
     if not (isinstance(mapping, Mapping) and all(isinstance(word, str) for pair in mapping.items() for word in pair)):
-        raise ConfigError(f"{option} must map names to words, got {mapping!r}.")
+        raise ConfigError(f"{option} must map names to strings, got {mapping!r}.")
     return dict(mapping)
 
 
@@ -176,7 +178,7 @@ class Taste(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tastes(TableMixin):
-    """Distributions of random coefficients over people, and their correlations; prints as a table."""
+    """Distributions of random coefficients over people, with their correlations. The object prints as a table."""
 
     rows: tuple[Taste, ...]
     draws: Floats  # (D, R) coefficients
@@ -198,7 +200,7 @@ class Tastes(TableMixin):
         return self.rows[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Return the index of a coefficient; raise InputError if it is not random."""
+        """Return the index of a coefficient. Raise InputError if it is not random."""
         names = [row.name for row in self.rows]
         if name not in names:
             raise InputError(f"the model has no random coefficient {name!r}." + did_you_mean(name, names))
@@ -222,7 +224,7 @@ class Tastes(TableMixin):
 
 @dataclass(frozen=True, eq=False)
 class ConditionalCoefficients:
-    """Conditional means and standard deviations of the coefficients of each person, given the choices."""
+    """Conditional means and standard deviations of each person's coefficients, given the person's choices."""
 
     persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
     names: tuple[str, ...]  # (C,)
@@ -295,7 +297,7 @@ class MixedPredictions(LogitModel):
         return self._state.mean_designs
 
     def _persons(self, sets: ChoiceData, clusters: Ints | None) -> Persons:
-        """Return the units that have their own coefficients; raise ConfigError if by="person" needs persons."""
+        """Return the units with their own coefficients. Raise ConfigError if by="person" and there are no persons."""
         if self.config.by == "person" and sets.schema.person is None:
             raise ConfigError("by='person' needs persons: read the table with person=<column>, or use by='set'.")
         persons = Persons.of(sets, "set" if self.config.by == "set" else "person")
@@ -351,16 +353,16 @@ class MixedPredictions(LogitModel):
         return mixed_slopes(self.population_, self.design_, data, column, self._columns, self._covariates)
 
     def conditional(self, data: Any, cost: str | None = None) -> ConditionalCoefficients:
-        """Return the conditional means and standard deviations of each person's random coefficients, given the choices.
+        """Return conditional means and standard deviations of each person's random coefficients, given the choices.
 
         Parameters
         ----------
         data
-            Choice data, or a table to read with the model's schema. It must have choices and, if coefficients belong to
-            persons, a person column.
+            Choice data, or a table to read with the model's schema. The data must include choices and, if each person
+            has their own coefficients, a person column.
         cost
-            Name of a cost coefficient. Willingness to pay, which is minus the ratio of each coefficient to the cost
-            coefficient, is then returned instead of coefficients. Default: none.
+            Name of a cost coefficient (default: none). If given, the method returns willingness to pay, which is minus
+            the ratio of each coefficient to the cost coefficient, instead of coefficients.
 
         Returns
         -------
@@ -397,7 +399,7 @@ class MixedPredictions(LogitModel):
         Raises
         ------
         InputError
-            If a coefficient is random and not normal: its parameter is not its mean.
+            If a coefficient is random but not normal, because its parameter is then not its mean.
         """
         distributions = {self.mixing_.labels[r.column]: r.distribution.name for r in self.mixing_.random}
         for each in (name, cost):
@@ -409,7 +411,7 @@ class MixedPredictions(LogitModel):
         return super().willingness_to_pay(name, cost, errors)
 
     def _cost_column(self, name: str) -> int:
-        """Return the index of a cost column; raise InputError if it is unknown, or the model is in WTP space."""
+        """Return the index of a cost column. Raise InputError if it is unknown, or if the model is in WTP space."""
         columns = self.mixing_.columns[: self.mixing_.located]
         if name not in columns:
             raise InputError(f"the model has no coefficient {name!r}." + did_you_mean(name, columns))
@@ -418,13 +420,13 @@ class MixedPredictions(LogitModel):
         return columns.index(name)
 
     def tastes(self, data: Any = None) -> Tastes:
-        """Return the distributions of the random coefficients over people; they print as a table.
+        """Return the distributions of the random coefficients over people, as an object that prints as a table.
 
         Parameters
         ----------
         data
-            Choice data, or a table to read with the model's schema, with the individuals to describe. Required if
-            the means of coefficients depend on individual-level columns; otherwise not used.
+            Choice data, or a table to read with the model's schema, with the individuals to describe. Required if the
+            means of coefficients depend on individual-level columns, and ignored otherwise.
 
         Raises
         ------
@@ -434,7 +436,7 @@ class MixedPredictions(LogitModel):
         mixing, population = self.mixing_, self.population_
         population = replace(population, draws=replace(population.draws, number=_TASTE_DRAWS))
         if mixing.who and data is None:
-            raise InputError(f"the tastes depend on {', '.join(mixing.who)}: pass data with the people to describe.")
+            raise InputError(f"the coefficients depend on {', '.join(mixing.who)}: pass data with the individuals.")
         h = self._covariates(self._read(data)) if mixing.who else np.zeros((1, 0))
         individuals = h[np.lexsort(h.T)][:: max(len(h) // _TASTE_INDIVIDUALS, 1)] if mixing.who else h
         random = [r.column for r in mixing.random]
@@ -442,20 +444,20 @@ class MixedPredictions(LogitModel):
         return Tastes.of([mixing.labels[k] for k in random], [str(r.distribution) for r in mixing.random], draws)
 
     def plot_distributions(self, name: str | None = None, *, data: Any = None, ax: Any = None) -> Any:
-        """Plot the distribution of one random coefficient, or of all of them.
+        """Plot the distribution of one random coefficient, or of all random coefficients.
 
         Parameters
         ----------
         name
-            Name of a random coefficient; default: all of them.
+            Name of a random coefficient. By default, all random coefficients are plotted.
         data
-            Individuals to describe; see :meth:`tastes`.
+            Individuals whose coefficients are described (see :meth:`tastes`).
         ax
-            Matplotlib axes for a single coefficient; default: new axes.
+            Matplotlib axes to draw a single coefficient on. By default, new axes are created.
 
         Returns
         -------
-        Matplotlib axes for one coefficient; a figure for all.
+        Matplotlib axes for a single coefficient, or a figure for all random coefficients.
         """
         from pcmcnet.plots.effects import draw_tastes
 
@@ -484,7 +486,7 @@ def utility_columns(
 
 
 def labels_of(data: ChoiceData) -> tuple[str, ...]:
-    """Return the labels of a table, by code; raise InputError if it has none."""
+    """Return the labels of a table, indexed by code. Raise InputError if the table has no labels."""
     if data.labels is None:
         raise InputError("components need labels: read the table with alternative=<column>.")
     return data.labels.categories
@@ -496,10 +498,10 @@ _MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own m
 class MixedMNL(MixedPredictions):
     """Mixed (random parameters) multinomial logit.
 
-    For the options, see :class:`MixedMNLConfig`. The location of each coefficient has the name of the coefficient;
-    ``sd[NAME]`` or ``spread[NAME]`` is its spread, ``cholesky[NAME, NAME]`` an entry of the Cholesky factor of
-    correlated coefficients, ``mean[NAME]:COLUMN`` the effect of an individual-level column on its mean, and
-    ``component[NEST]`` the standard deviation of an error component.
+    For the options, see :class:`MixedMNLConfig`. The location parameter of a random coefficient has the name of the
+    coefficient. ``sd[NAME]`` or ``spread[NAME]`` is the spread of the coefficient, and ``mean[NAME]:COLUMN`` is the
+    effect of an individual-level column on its mean. ``cholesky[NAME, NAME]`` is an entry of the Cholesky factor of
+    correlated coefficients, and ``component[NEST]`` is the standard deviation of an error component.
     """
 
     name = "mixed-mnl"
@@ -608,7 +610,7 @@ class MixedMNL(MixedPredictions):
         return Parameters(mixing.names[located], at, low, high)
 
     def _starts(self, first: Floats, scale: Floats, seed: int) -> Floats:  # -> (A, P)
-        """Return starting points: near the multinomial logit, and random points around it."""
+        """Return the starting points: one near the multinomial logit, and random points around it."""
         noise = np.random.default_rng(seed).standard_normal((self.config.starts - 1, len(first)))
         return np.vstack([first, first + noise * np.maximum(0.5 * np.abs(first), 0.5 * scale)])
 

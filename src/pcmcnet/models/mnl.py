@@ -1,9 +1,9 @@
 """Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
 
 The ratio of the probabilities of two alternatives does not depend on the other alternatives (independence of irrelevant
-alternatives, IIA). The log-likelihood is concave, and Newton's method finds its maximum. This is no longer true if
-v has Box-Cox exponents to estimate, or if the model is estimated in willingness-to-pay space; the
-maximisation then starts at the maximum for exponents of 1.
+alternatives, IIA). If the utility is linear in its coefficients, the log-likelihood is concave, and Newton's method
+finds its maximum. The log-likelihood may not be concave if Box-Cox exponents are estimated, or if the model is
+estimated in willingness-to-pay space. In these cases, the maximisation starts at the maximum for exponents of 1.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class MNL(LogitModel):
         data
             Choice sets.
         coefficients
-            (K,) values to use instead of the estimates; default: the estimates.
+            Coefficients (K,) at which the utility is computed. By default, the estimates are used.
         """
         return self.design_.utilities(data, self.estimates_.values if coefficients is None else coefficients)
 
@@ -117,13 +117,13 @@ class MNL(LogitModel):
         column
             Numeric feature that changes.
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered". The option ``errors`` sets the default.
 
         Returns
         -------
         Elasticities
-            Per cent by which a probability changes when the feature rises by one per cent: for each pair of labels, or
-            for own and other alternatives if there are no labels. Prints as a table.
+            Percentage change in a probability when the feature rises by one per cent, for each pair of labels. Without
+            labels, there is one own elasticity and one cross elasticity. The result prints as a table.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""Nested logit (Williams, 1977; McFadden, 1978): alternatives of a nest are closer substitutes.
+"""Nested logit (Williams, 1977, and McFadden, 1978): alternatives of a nest are closer substitutes.
 
-With v the utilities, nests m and log-sum parameters l_m, for an alternative i of nest m
+The choice probability of an alternative i in nest m depends on the utilities v and the log-sum parameters l_m:
 
     P(i | S) = exp(v_i / l_m - L_m) exp(l_m L_m) / sum_k exp(l_k L_k)        L_m = log sum_{j in m} exp(v_j / l_m)
 
@@ -42,10 +42,11 @@ class NestedMNLConfig(NestConfig):
     Parameters
     ----------
     nests
-        Required. A mapping from each label to its nest, as in {"car": "road", "bus": "road", "train": "rail"}; a tree
-        of nests that contain nests or lists of labels, as in {"land": {"road": ["car", "bus"], "rail": ["train"]},
-        "air": ["plane"]}; the path of a TOML file with one of these mappings; or the name of a feature whose values are
-        the nests, which "." in the formula then does not include.
+        Required. A mapping from each label to its nest, as in {"car": "road", "bus": "road", "train": "rail"}.
+        Alternatively, a tree of nests that contain nests or lists of labels, as in {"land": {"road": ["car", "bus"],
+        "rail": ["train"]}, "air": ["plane"]}, or the path of a TOML file with one of these mappings. The option may
+        also be the name of a feature whose values are the nests. In this case, "." in the formula does not include this
+        feature.
     """
 
     nests: Path | Mapping[str, Any] | str = ""
@@ -56,15 +57,15 @@ class NestedMNLConfig(NestConfig):
         if not isinstance(nests, str):
             object.__setattr__(self, "nests", checked_tree(nests))
         elif nests.endswith(".toml"):
-            raise ConfigError(f"nests: expected a path for a file, nests=pathlib.Path({nests!r}).")
+            raise ConfigError(f"nests: a file must be given as a path: use nests=pathlib.Path({nests!r}).")
 
 
 class NestedMNL(NestModel):
     """Nested logit, with one level of nests or a tree of nests.
 
     For the options, see :class:`NestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
-    log-sum parameter of a nest, relative to the parameter of the nest above it. It is 1 under the null hypothesis. A
-    nest that never has two alternatives in a choice set has no log-sum parameter.
+    log-sum parameter of a nest, relative to the parameter of its parent nest. The null hypothesis is ``logsum[NEST]`` =
+    1. A nest that never has two alternatives in a choice set has no log-sum parameter.
     """
 
     name = "nested-mnl"
@@ -83,7 +84,7 @@ class NestedMNL(NestModel):
         nests = self.config.nests
         if not nests:
             raise ConfigError(
-                "nests is required: the name of a feature, or a nest for each label (on the command line, "
+                "nests is required: pass the name of a feature, or a nest for each label (on the command line, "
                 "nests=car:road,bus:road,train:rail, or nests=FILE.toml)."
             )
         assert not isinstance(nests, Path)  # NestedMNLConfig has read the file
@@ -92,7 +93,9 @@ class NestedMNL(NestModel):
         return leaves_by_label(paths_by_label(nests), data)
 
     def as_nests(self, data: ChoiceData) -> tuple[Floats, Ints, Floats] | None:
-        """Return utilities (N,) and nests (N,) of the alternatives, and log-sum parameters (M,); None for a tree.
+        """Return utilities (N,) and nests (N,) of the alternatives, and log-sum parameters (M,).
+
+        Return None if nests contain other nests.
 
         Parameters
         ----------

@@ -2,23 +2,25 @@
 
 Every ordered pair of items has a rate q_ij of leaving i for j. The choice probabilities of a set S are the stationary
 distribution of the chain on S with these rates. A universe of n items has n (n - 1) rates, however many sets there are.
-With the counts C_iS of the distinct sets, the smoothing a and log-rates t = log q, the fit minimises
+With the counts C_iS of the distinct sets, the smoothing a and log-rates t = log q, the fit minimises the penalised
+negative log-likelihood:
 
     - sum_S sum_{i in S} (C_iS + a) log P(i | S)  +  ridge / 2 sum_ij (t_ij - t0_ij)^2.
 
 Here t0 = log q0 are the log-rates of a chain with the probabilities of the Bradley-Terry model for the same counts,
 q0_ij = e^{s_j} / (e^{s_i} + e^{s_j}). The likelihood identifies neither the scale of the rates nor, if only a few sets
-contain a pair, both rates of that pair, and it is not concave. The ridge identifies the rates and reduces the number
-of local minima. Pairs that are never together in a training set keep the rates q0, where items in no training set have
-s = 0, the mean. The model therefore gives probabilities for any set of items of the universe.
+contain a pair, both rates of that pair. Moreover, the log-likelihood is not concave. The ridge identifies the rates and
+reduces the number of local minima. Pairs of items that never occur together in training keep the rates q0. Items that
+never occur in training have s = 0, the mean. The model therefore gives probabilities for any set of items of the
+universe.
 
 With K latent classes, each class has its own chain, and P(i | S) = sum_c pi_c P_c(i | S). Copies of an item share its
 probability in each class, and so in the mixture (uniform expansion). Contractibility does not carry over in general:
 the total probability of a group of items depends only on their number if they are equivalent in every class, but not
 if they are equivalent in some classes only.
 
-For each number of classes, 1, 2, ..., paths of fits go down the ladder of penalties from a mixture of logits
-(:mod:`pcmcnet.models.items.strengths`). The number grows as long as held-out choices are predicted better
+For each number of classes 1, 2, ..., a sequence of fits with decreasing penalties starts at a mixture of logits
+(:mod:`pcmcnet.models.items.strengths`). Classes are added as long as held-out choices are predicted better
 (:func:`pcmcnet.selection.grow_while_better`).
 """
 
@@ -106,17 +108,17 @@ class PCMCConfig:
     Parameters
     ----------
     smoothing
-        Number of choices added to every item of every distinct choice set of the training part.
+        Additive smoothing: the number of choices added to each item of each distinct choice set.
     method
         "lbfgs" searches over log-rates. "slsqp", the method of the original paper, searches over rates with q_ij + q_ji
-        of at least 1; it supports no ridge and at most 12 items.
+        >= 1, and supports no ridge and at most 12 items.
     ridge
         Precision of a normal prior on the log-rates, centred at the chain of the Bradley-Terry model. 0 gives maximum
         likelihood. "auto" chooses a value on held-out choice sets; the value may be infinite, which gives the
-        Bradley-Terry model itself. Ignored by "slsqp".
+        Bradley-Terry model itself. The method "slsqp" ignores the ridge.
     speeds
-        Share of the ridge that applies to q_ij q_ji, which measures how fast two items are compared. The full ridge
-        applies to the odds q_ij / q_ji.
+        Share of the ridge that applies to the product q_ij q_ji, which measures how fast the chain moves between two
+        items. The full ridge applies to the odds q_ij / q_ji.
     restarts
         Number of starts of the search: the Bradley-Terry chain first, then random log-rates around it. The fit with
         the lowest objective is kept.
@@ -125,15 +127,15 @@ class PCMCConfig:
     tolerance
         A search ends when an iteration improves the mean objective by less than this value.
     bins
-        Features to cut into bins, each with its number of bins; the cells of the grid are then the items. If empty, the
-        labels are the items.
+        Mapping from features to numbers of bins. The items are then the cells of the resulting grid. If the mapping is
+        empty, the items are the labels.
     identified
-        With ``bins``: labels of alternatives that are separate items and are not binned.
+        Labels of alternatives that are separate items and are not binned. This option requires ``bins``.
     classes
-        Number of latent classes, each with its own chain. "auto" chooses it on held-out choice sets: a class is added
-        only if that predicts significantly better.
+        Number of latent classes, each with its own chain. "auto" chooses the number on held-out choice sets: a class is
+        added only if it improves the predictions significantly.
     by
-        Unit that belongs to a class: each "person" (if the table declares persons), or each choice "set".
+        Unit that is assigned to a class: each "person" (if the table has a person column), or each choice "set".
     """
 
     smoothing: float = SMOOTHING
@@ -191,11 +193,11 @@ class PCMCRecord(ItemRecord):
     Parameters
     ----------
     informed_rates
-        Number of rates whose pair of items is together in at least one training set.
+        Number of rates between items that occur together in at least one choice set of the training part.
     objectives
         Final objective of each start.
     class_trials
-        Numbers of classes that were tried; None if the number was given as an option.
+        Trials of different numbers of classes, or None if the number was given as an option.
     """
 
     informed_rates: int
@@ -211,7 +213,7 @@ class PCMCRecord(ItemRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedPCMC(FittedState):
-    """The items, the chains of the classes, and how often each item was offered and chosen in training."""
+    """Fitted state of PCMC: the items, the chain of each class, and how often each item was offered and chosen."""
 
     universe: Universe | Grid
     chains: ClassChains
@@ -281,7 +283,7 @@ class PCMC(LatentClasses, ChainModel):
         )
 
     def _require_size(self, universe: Universe | Grid) -> int:
-        """Return the number of items. Raise ConfigError or InputError if there are too many for the method."""
+        """Return the number of items. Raise ConfigError or InputError if there are too many items."""
         n = len(universe.items)
         if self.config.method == "slsqp" and n > MAX_SLSQP_ITEMS:
             raise ConfigError(f"method='slsqp' supports up to {MAX_SLSQP_ITEMS} items, got {n}: use 'lbfgs'.")
@@ -315,12 +317,12 @@ class PCMC(LatentClasses, ChainModel):
 
     @property
     def offered_(self) -> Floats:
-        """Total weight of the training sets with each item (n,)."""
+        """Total weight of the training choice sets that contain each item (n,)."""
         return self._state.offered
 
     @property
     def chosen_(self) -> Floats:
-        """Total weight of the training sets in which each item was chosen (n,)."""
+        """Total weight of the training choice sets in which each item was chosen (n,)."""
         return self._state.chosen
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -351,7 +353,8 @@ class PCMC(LatentClasses, ChainModel):
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         """Yield the rates of batches of sets, (B, K, J, J).
 
-        Copies of an item share the rates into the item; the rates between copies are the largest of the set.
+        The rate into an item is divided equally among its copies. The rates between copies equal the largest rate of
+        the set.
         """
         # 1. Find the item of each alternative and its number of copies in the set.
         index = self.universe_.index(data)
@@ -384,7 +387,7 @@ class PCMC(LatentClasses, ChainModel):
             **record.penalty_facts,
             **record.class_facts,
             "objective of each start": ", ".join(f"{value:.6f}" for value in record.objectives),
-            "parameters": f"{self.num_parameters:,} ({record.informed_rates:,} of pairs seen in training)",
+            "parameters": f"{self.num_parameters:,} ({record.informed_rates:,} for pairs seen in training)",
         }
         if self.n_classes_ > 1:
             facts["class shares"] = ", ".join(f"{share:.1%}" for share in self.shares_)
@@ -427,7 +430,7 @@ class PCMC(LatentClasses, ChainModel):
 
 @dataclass(frozen=True)
 class FittedRates:
-    """The chains of all classes, and how the search ended."""
+    """Fitted chains of all classes, with the status of the search."""
 
     chains: ClassChains
     minimum: Minimum
@@ -438,7 +441,7 @@ class FittedRates:
 
 @dataclass(frozen=True)
 class ChainSearch:
-    """The search for chains of one table: chooses the number of classes and the penalty, and fits the rates."""
+    """Search that chooses the number of classes and the penalty, and fits the rates to one table."""
 
     data: ChoiceData
     universe: Universe | Grid
@@ -481,7 +484,7 @@ class ChainSearch:
     # Several classes
 
     def try_classes(self) -> tuple[Trial, ...]:
-        """Try 1, 2, ... classes while held-out choices are predicted better; no trials if there are too few sets."""
+        """Try 1, 2, ... classes while held-out predictions improve. Return () if there are too few choice sets."""
         folds = item_folds(self.data, self.universe, self.seed)
         if not folds:
             return ()
@@ -494,7 +497,7 @@ class ChainSearch:
         return grow_while_better(losses, weights, groups, largest=MAX_CLASSES, what="classes")
 
     def fit_classes(self, classes: int) -> FittedRates:
-        """Fit a mixture of ``classes`` chains to the whole table, with the penalty given or learnt."""
+        """Fit a mixture of ``classes`` chains to the whole table, with a given or learnt penalty."""
         # 1. Choose the penalty on held-out sets, unless it is given.
         config, penalty = self.config, None
         if config.ridge == "auto":
@@ -511,7 +514,7 @@ class ChainSearch:
         return FittedRates(problem.chains(minimum.x), minimum, (minimum.value,), informed, penalty)
 
     def _descend(self, folds: Sequence[Fold], classes: int) -> Descent:
-        """Try the penalties of the ladder, or only the one given as an option."""
+        """Try all penalties of the ladder, or only the penalty given as an option."""
         paths, ridge = [self._class_path(fold, classes) for fold in folds], self.config.ridge
         mean_weight = float(held_out_weights(folds).mean())
         return search_penalty(folds, paths, PENALTY_LADDER if ridge == "auto" else (ridge / mean_weight,))

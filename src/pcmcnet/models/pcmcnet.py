@@ -1,9 +1,10 @@
-"""PCMC-Net (Lhéritier, 2020): probabilities are the stationary distribution of a chain whose rates a network computes.
+"""PCMC-Net (Lhéritier, 2020): a network computes the rates of a Markov chain over the choice set.
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-The rates depend on features, and on labels if the table has them, so unseen alternatives can be predicted. If every
-alternative of a set is copied, the copies of an alternative share its probability (uniform expansion).
+The choice probabilities are the stationary distribution of the chain. The rates depend on features, and on labels if
+the table has them, so the model also predicts choices of unseen alternatives. If every alternative of a set is copied,
+the copies of an alternative share its probability (uniform expansion).
 """
 
 from __future__ import annotations
@@ -60,29 +61,30 @@ class PCMCNetConfig(NetworkConfig):
     epsilon
         Constant that is added to all rates.
     utility
-        "linear" adds a linear utility of the alternative entered to the log-rates, so that the network deviates from a
-        multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`); "none" does not.
+        "linear" adds a linear utility of the alternative that is entered to the log-rates, so that the network learns
+        deviations from a multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`).
+        "none" adds no utility.
     initialisation
-        "safe", with which all rates start with a gradient, or "paper".
+        Initialisation of the weights: "safe", which gives all rates a nonzero gradient at the start, or "paper", as
+        published.
     precision
-        Number type of the products over pairs: "float32" or "bfloat16", which is faster on processors that support it
-        and rounds values between layers to about three digits. "auto" is bfloat16 on a GPU if a hidden layer has at
-        least 128 units, and float32 otherwise.
+        Floating-point type of the products over pairs: "float32" or "bfloat16", which is faster on processors that
+        support it and rounds values between layers to about three digits. "auto" means bfloat16 on a GPU if a hidden
+        layer has at least 128 units, and float32 otherwise.
     monotone
-        Numeric features with "decreasing" or "increasing", as in {"price": "decreasing"}: the direction in which the
-        probability of an alternative changes with the feature's value, whatever the other inputs are
+        Mapping from numeric features to "decreasing" or "increasing", as in {"price": "decreasing"}: the direction in
+        which the probability of an alternative changes with the feature's value, whatever the other inputs are
         (:mod:`pcmcnet.models.networks.network_config`).
     classes
         Number of latent classes, each with its own chain (:mod:`pcmcnet.models.networks.chain_network`). "auto" uses
-        more than one if that improves the prediction of held-out sets beyond noise.
+        several classes if they improve the prediction of held-out sets by more than noise.
     by
-        Unit that belongs to a class: a "person" with all choice sets, if the table has a person column, or a choice
-        "set".
+        Unit that is assigned to a class: each "person" (if the table has a person column), or each choice "set".
     members
-        Number of networks that are trained from different seeds and whose probabilities are averaged, which predicts
-        better than a single network. "auto" is 6 if the weight decay is learnt, the table has at most 12,000 choice
-        sets in memory, and compiled steps can train the network; otherwise 1. Some of the networks also use
-        piecewise-linear inputs, if held-out sets are then predicted better and ``monotone`` is empty
+        Number of networks that are trained from different seeds and whose probabilities are averaged. The average
+        predicts better than a single network. "auto" means 6 if the weight decay is learnt, the table has at most
+        12,000 choice sets in memory, and compiled steps can train the network; otherwise 1. Some of the networks also
+        use piecewise-linear inputs, if this improves the prediction of held-out sets and ``monotone`` is empty
         (:mod:`pcmcnet.models.networks.averaged_members`).
     """
 
@@ -117,7 +119,7 @@ class PCMCNetConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PCMCNetArguments(PCMCNetConfig, EncoderArguments):
-    """The options of PCMC-Net, and ``encoders``."""
+    """Options of PCMC-Net, and the argument ``encoders``."""
 
 
 class PCMCNet(MixtureModel, ChainModel):
@@ -181,8 +183,8 @@ class PCMCNet(MixtureModel, ChainModel):
     def _build(self, encoder: Encoder, classes: int) -> PCMCNetwork:
         if not encoder.features:
             raise InputError(
-                "PCMCNet needs features or labels of alternatives: declare features, or alternative with labels that "
-                "occur in several sets, and leave labels=True."
+                "PCMCNet needs features or labels of alternatives: declare features, or declare an alternative column "
+                "with labels that occur in several sets and keep labels=True."
             )
         if classes == 1:
             return PCMCNetwork(encoder, self.config, self.encoders)
@@ -239,7 +241,7 @@ class PCMCNet(MixtureModel, ChainModel):
         Parameters
         ----------
         path
-            File to write, with the extension .svg; None (default) to only return the text.
+            File to write, with the extension .svg. If None (default), no file is written.
 
         Returns
         -------

@@ -7,8 +7,9 @@ The alternatives are read as a sequence, in the order of their rows, and an atte
     u_i = v . tanh(W1 e_i + W2 d)                     additive attention
     p   = softmax(u) over the set's alternatives
 
-Shapes: B sets of up to J alternatives, width H: e (B, J, H), d (B, H), u (B, J) -> log p (B, J); padding gets -inf
-and is never read. The probabilities depend on the order of the alternatives, and uniform expansion does not hold.
+Shapes: B sets of up to J alternatives, width H: e (B, J, H), d (B, H), u (B, J) -> log p (B, J). Padded alternatives
+are never read, and their log-probability is -inf. The probabilities depend on the order of the alternatives, and
+uniform expansion does not hold.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PointerNetworkConfig(NetworkConfig):
     Parameters
     ----------
     hidden
-        Width of the states of encoder and decoder, and of the attention.
+        Width of the encoder and decoder states, and of the attention.
     layers
         Number of stacked encoder layers.
     bidirectional
@@ -70,11 +71,11 @@ class PointerNetworkConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PointerNetworkArguments(PointerNetworkConfig, EncoderArguments):
-    """The options of the pointer network, and ``encoders``."""
+    """Options of the pointer network, and the argument ``encoders``."""
 
 
 class PointingNetwork(ChoiceNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     takes_generators = True
 
@@ -101,7 +102,7 @@ class PointingNetwork(ChoiceNetwork):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
         alternatives = self.alternative(batch.numeric, batch.categorical, batch.contents)  # (B, J, D)
         steps = torch.cat([alternatives, individual.unsqueeze(1).expand(-1, alternatives.shape[1], -1)], -1)
@@ -113,7 +114,7 @@ class PointingNetwork(ChoiceNetwork):
         return scores.masked_fill(~batch.mask, -math.inf).log_softmax(-1)
 
     def encode(self, steps: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Read the alternatives (B, J, D) in their order -> encoded (B, J, H), and the last state, 2 x (B, H)."""
+        """Read alternatives (B, J, D) in order. Return their encodings (B, J, H) and the last state, 2 x (B, H)."""
         lengths = mask.sum(1).cpu()  # pack_padded_sequence needs them on the host
         inputs = self.dropout(torch.tanh(self.read(steps)))
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
@@ -123,7 +124,7 @@ class PointingNetwork(ChoiceNetwork):
         return self.dropout(encoded), (self._top(last[0]), self._top(last[1]))
 
     def _top(self, state: Tensor) -> Tensor:
-        """Return the last state of the top layer, directions concatenated: (layers * directions, B, .) -> (B, H)."""
+        """Concatenate the directions of the top layer's last state: (layers * directions, B, .) -> (B, H)."""
         directions = 2 if self.encoder.bidirectional else 1
         return state[-directions:].transpose(0, 1).flatten(1)
 
@@ -152,8 +153,8 @@ class PointerNetwork(NeuralModel):
     def _build(self, encoder: Encoder, classes: int) -> PointingNetwork:
         if not encoder.features:
             raise InputError(
-                "PointerNetwork needs features or labels of alternatives: declare features, or alternative with "
-                "labels that occur in several sets, and leave labels=True."
+                "PointerNetwork needs features or labels of alternatives: declare features, or declare an alternative "
+                "column with labels that occur in several sets and keep labels=True."
             )
         return PointingNetwork(encoder, self.config, self.encoders)
 

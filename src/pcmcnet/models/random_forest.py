@@ -1,13 +1,13 @@
 """Random forest that treats alternatives as independent (Lhéritier et al., 2019).
 
-A classifier predicts for each alternative separately whether it is chosen. Its inputs are the individual's columns, the
+A classifier predicts for each alternative separately whether it is chosen. The inputs are the individual's columns, the
 alternative's features, and relative features x_i / min_j x_j that compare the alternative with the other alternatives
 of its set:
 
     s_i = share of chosen alternatives in the leaf of i        (mean over the trees)
     p_i = (s_i + floor) / sum over the set of (s_j + floor)
 
-The forest does not know that exactly one alternative of a choice set is chosen, so s_i are scores that rank the
+The forest does not know that exactly one alternative of a choice set is chosen, so the s_i are scores that rank the
 alternatives. The scores are normalised to sum to 1, and reports mark the result as scores. The inputs (N, K) are
 computed by ``tree_inputs``.
 """
@@ -67,7 +67,7 @@ _LEAF, _UNUSED = -1, -2  # scikit-learn's values for the children and the featur
 
 
 def write_forest(forest: Any) -> bytes:
-    """Return the content of the skops file of a forest."""
+    """Return a forest as the bytes of a skops file."""
     try:
         skops_io = import_module("skops.io")
     except ImportError as error:
@@ -78,7 +78,7 @@ def write_forest(forest: Any) -> bytes:
 
 
 def read_forest(content: bytes, *, inputs: int, trees: int) -> Any:
-    """Build the forest from the content of its file. Raise ArtifactError unless its trees are valid."""
+    """Build a forest from the bytes of a skops file. Raise ArtifactError unless its trees are valid."""
     try:
         archive = _open_archive(content)
         schema = json.loads(_read_entry(archive, "schema.json"))
@@ -102,14 +102,14 @@ def _open_archive(content: bytes) -> zipfile.ZipFile:
     if size > min(MAX_COMPRESSION * len(content), MAX_UNPACKED_BYTES):
         raise ArtifactError(
             f"{FOREST_FILE} has {len(content):,} bytes, and {size:,} when unpacked; the limits are {MAX_COMPRESSION} "
-            f"times its size and {MAX_UNPACKED_BYTES >> 30} GiB. Fit a forest with fewer trees, or with a larger "
+            f"times the packed size and {MAX_UNPACKED_BYTES >> 30} GiB. Fit a forest with fewer trees, or with larger "
             f"min_samples_leaf."
         )
     return archive
 
 
 def _read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Read one file of the archive, up to its declared size. Raise ValueError if it is shorter."""
+    """Read one file of the archive, up to its declared size. Raise ValueError if the file is shorter."""
     info = archive.getinfo(name)
     if info.compress_type not in _COMPRESSIONS:
         raise ValueError(f"{name} uses an unsupported compression")
@@ -126,14 +126,14 @@ def _attribute(node: Mapping[str, Any], name: str) -> Any:
 
 
 def _tree(node: Mapping[str, Any], archive: zipfile.ZipFile, unread: set[str], inputs: int) -> Any:
-    """Build one tree from its two arrays. Raise ArtifactError if the schema contradicts them."""
+    """Build one tree from its two arrays. Raise ArtifactError if the schema contradicts the arrays."""
     from sklearn.tree._tree import NODE_DTYPE, Tree
 
     # 1. Check the declared number of inputs and outputs.
     arguments = node["__reduce__"]["args"]["content"]  # inputs, classes of each output, outputs
     declared = [json.loads(arguments[k]["content"]) for k in (0, 2)]
     if declared != [inputs, 1]:
-        raise ArtifactError(f"{FOREST_FILE} does not fit the saved inputs: fit the model again.")
+        raise ArtifactError(f"{FOREST_FILE} does not match the saved inputs: fit the model again.")
     # 2. Read the nodes and their values.
     arrays: list[NDArray[Any]] = []
     for name in ("nodes", "values"):
@@ -155,14 +155,14 @@ def _tree(node: Mapping[str, Any], archive: zipfile.ZipFile, unread: set[str], i
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """Read a NumPy array. Raise ValueError if it is not numeric or not complete."""
+    """Read a NumPy array. Raise ValueError if the array is not numeric or is incomplete."""
     file = io.BytesIO(content)
     if npy.read_magic(file) != (1, 0):
         raise ValueError("an array has an unsupported format")
     shape, fortran, dtype = npy.read_array_header_1_0(file)
     rest = content[file.tell() :]
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(rest):
-        raise ValueError("an array is not numeric, or not complete")
+        raise ValueError("an array is not numeric or is incomplete")
     return np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C")
 
 
@@ -224,14 +224,14 @@ class RandomForestConfig:
     trees
         Number of trees.
     max_depth
-        Maximum depth of each tree; None for no limit.
+        Maximum depth of each tree. If None, the depth is not limited.
     min_samples_leaf
         Minimum number of alternatives in a leaf.
     max_features
         Share of the inputs that each split considers, or "sqrt" for the square root of their number.
     relative
-        Features that also enter relative to the smallest value of their choice set. "auto" uses all numeric features
-        that are positive throughout the training part.
+        Features that are also used in relative form, divided by the smallest value of the choice set. "auto" uses all
+        numeric features that are positive throughout the training part.
     floor
         Constant added to every score, so that no probability is 0.
     """
@@ -258,13 +258,13 @@ class RandomForestConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedForest(FittedTrees):
-    """The encoding of the inputs, and the forest."""
+    """Fitted state of the random forest: the input encoder and the trees."""
 
     forest: Any  # a RandomForestClassifier
 
 
 class RandomForest(TreeModel):
-    """Random forest that scores each alternative separately; the scores are normalised within each choice set.
+    """Random forest that scores each alternative separately and normalises the scores within each choice set.
 
     Choice sets with a single alternative are not used in training.
 

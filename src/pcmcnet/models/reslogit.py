@@ -5,10 +5,10 @@
     p   = softmax(h_M) over the set
 
 T_m has an entry for each ordered pair of labels: how much the utility of one alternative lowers the utility of another.
-Only alternatives in the set count. If T = 0, the residuals are 0 and the model is the logit V; log 2, which does not
-affect the softmax, is subtracted for this purpose. The entries show which alternatives compete, and relax the
-independence of irrelevant alternatives (IIA). All unseen labels share one row and column of T. Shapes: V (B, J), T (M,
-L, L) -> h (B, J).
+Only the alternatives in the set have an effect. If T = 0, the residuals are 0 and the model is a logit with the
+utilities V. The term log 2 makes these residuals exactly 0 and does not affect the softmax. The entries of T show which
+alternatives compete, and relax the independence of irrelevant alternatives (IIA). All unseen labels share one row and
+column of T. Shapes: V (B, J), T (M, L, L) -> h (B, J).
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ResLogitConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ResLogitArguments(ResLogitConfig, EncoderArguments):
-    """The options of ResLogit, and ``encoders``."""
+    """Options of ResLogit, and the argument ``encoders``."""
 
 
 class ResidualUtilities(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: ResLogitConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
@@ -66,7 +66,7 @@ class ResidualUtilities(SetNetwork):
         self.crossing = nn.Parameter(torch.zeros(config.layers, labels + 1, labels + 1))  # index 0: unseen labels
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         assert self.utility is not None
         h = self.utility(batch, *self.represent(batch)).masked_fill(~batch.mask, 0.0)
         label = batch.categorical[..., self.label]
@@ -82,7 +82,7 @@ def label_column(encoder: Encoder) -> tuple[int, int]:
     names = [code.name for code in encoder.features.categorical]
     if encoder.schema.alternative not in names:
         raise InputError(
-            "ResLogit needs labelled alternatives: declare alternative, the column of labels, and leave labels=True. "
+            "ResLogit needs labelled alternatives: declare an alternative column with labels and keep labels=True. "
             "Use RUMnet or PCMCNet for alternatives without labels."
         )
     position = names.index(encoder.schema.alternative)
@@ -120,7 +120,8 @@ class ResLogit(SetModel):
 
         Returns
         -------
-        Labels (L,), and the sum over layers (L, L): how much the column's utility lowers the row's utility.
+        Labels (L,), and cross-effects (L, L) summed over layers: how much the column's utility lowers the row's
+        utility.
         """
         assert isinstance(self.network_, ResidualUtilities)
         labels = self.encoder_.features.categorical[self.network_.label].categories

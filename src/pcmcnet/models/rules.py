@@ -47,7 +47,7 @@ class UniformConfig:
 class Uniform(Rule):
     """Guessing at random: all available alternatives of a choice set have the same probability.
 
-    The model has no options and no parameters. It is the baseline of every evaluation.
+    The model has no options and no parameters. The uniform model is the baseline of every evaluation.
 
     Examples
     --------
@@ -87,8 +87,8 @@ class RankByConfig:
     column
         Numeric feature to rank by.
     ascending
-        Whether the alternative with the smallest value ranks first; if False, the alternative with the largest value
-        does.
+        Whether the alternative with the smallest value ranks first. If False, the alternative with the largest value
+        ranks first.
     """
 
     column: str = field(kw_only=False)
@@ -102,7 +102,7 @@ class RankByConfig:
 
 
 class RankBy(Rule):
-    """Ranking of the alternatives of a choice set by one numeric feature; nothing is estimated.
+    """Ranking of the alternatives of a choice set by one numeric feature, without estimation.
 
     The column may be passed as a positional argument. Missing values (in tables read with ``missing="indicator"``)
     rank last in both directions.
@@ -132,7 +132,7 @@ class RankBy(Rule):
         return FittedState()
 
     def _values(self, data: ChoiceData) -> Floats:
-        """Return the values (N,) that the ranking sorts, the smallest first."""
+        """Return the sort keys (N,) of the alternatives; the smallest key ranks first."""
         column = self.config.column
         if column in data.individual:
             raise SchemaError(
@@ -140,12 +140,12 @@ class RankBy(Rule):
                 f"cannot rank them: use a feature." + did_you_mean(column, _numeric(data))
             )
         if column not in data.features:
-            raise SchemaError(f"no feature {column!r} to rank by." + did_you_mean(column, _numeric(data)))
+            raise SchemaError(f"the table has no feature {column!r} to rank by." + did_you_mean(column, _numeric(data)))
         values = data.features[column]
         if not isinstance(values, Numeric):
             raise SchemaError(
                 f"expected a numeric feature to rank by, got {column!r}, which is categorical: use another feature, or "
-                f"read the table with categorical=[...] without it." + did_you_mean(column, _numeric(data))
+                f"leave it out of categorical=[...] when reading the table." + did_you_mean(column, _numeric(data))
             )
         signed = values.values.astype(np.float64) * (1 if self.config.ascending else -1)
         return np.where(np.isnan(signed), np.inf, signed)

@@ -5,11 +5,11 @@
     u_i^kl = linear utility of i for I  +  f(S_i, e_k(S_i), I, n_l(I))
     p_i    = mean over k and l of  exp(u_i^kl) / sum_j exp(u_j^kl)
 
-For each of the K^2 pairs of samples, the utility of i only depends on i and I, which is a logit; p is a mixture of
-these logits. The model is therefore a random utility model for all weights: adding an alternative never raises the
-probability of another one (regularity), and every random utility model can be approximated. The first layer of f is
-linear in its four inputs, so each input is multiplied by its weights only once, not once per pair. Shapes: I (B, D0), S
-(B, J, D) -> u (B, J, K, K).
+For each of the K^2 pairs of samples, the utility of i depends only on i and I, so the choice follows a logit. The
+probabilities p are a mixture of these logits. The model is therefore a random utility model for any weights: adding an
+alternative never raises the probability of another one (regularity), and every random utility model can be
+approximated. The first layer of f is linear in its four inputs, so each input is multiplied by its weights only once,
+not once per pair. Shapes: I (B, D0), S (B, J, D) -> u (B, J, K, K).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class RUMnetConfig(SetNetworkConfig):
     Parameters
     ----------
     samples
-        K: number of samples of the unobserved features of an alternative, and of an individual. K^2 logits are mixed.
+        Number K of samples of the unobserved features, both of an alternative and of an individual. The model mixes K^2
+        logits.
     noise
         Number of unobserved features in a sample.
     """
@@ -60,11 +61,11 @@ class RUMnetConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RUMnetArguments(RUMnetConfig, EncoderArguments):
-    """The options of RUMnet, and ``encoders``."""
+    """Options of RUMnet, and the argument ``encoders``."""
 
 
 class RandomUtilities(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: RUMnetConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
@@ -87,7 +88,7 @@ class RandomUtilities(SetNetwork):
         return Perceptron(width, (config.hidden[0], out), activation=config.activation, start="spread")
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """Return the scores added to utilities for each pair of samples: (B, J, K K)."""
+        """Return the scores (B, J, K K) that are added to the utilities for each pair of samples."""
         (B, J, _), K = alternatives.shape, self.samples
         unseen = self.read_unseen(self.unseen(alternatives).view(B, J, K, self.noise))  # (B, J, K, H)
         drawn = self.person(individual) if isinstance(self.person, Perceptron) else self.person.expand(B, -1)
@@ -100,7 +101,7 @@ class RandomUtilities(SetNetwork):
         return out
 
     def logits(self, batch: Batch) -> Tensor:
-        """Return the log-probabilities of each logit (B, J, K K); padding gets -inf."""
+        """Return the log-probabilities of each logit (B, J, K K), with -inf for padding."""
         individual, alternatives = self.represent(batch)
         u = self.scores(individual, alternatives, batch.mask)
         if self.utility is not None:
@@ -109,7 +110,7 @@ class RandomUtilities(SetNetwork):
         return u.masked_fill(~batch.mask.unsqueeze(-1), -math.inf).log_softmax(1)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         logits = self.logits(batch)
         real = batch.mask.unsqueeze(-1)  # a log-sum of -inf has a NaN gradient
         mixed = logits.masked_fill(~real, 0.0).logsumexp(-1) - math.log(logits.shape[-1])

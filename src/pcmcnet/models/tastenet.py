@@ -1,12 +1,13 @@
-"""TasteNet (Han, Pereira, Ben-Akiva & Zegras, 2022): a network of the individual computes the coefficients of a logit.
+"""TasteNet (Han, Pereira, Ben-Akiva & Zegras, 2022): a neural network computes the coefficients of a logit.
 
     u_i = constants of the categories of i  +  sum over numbers k of  b_k(I) x_ik  +  contents and categories, weighted
     b(I) = b + f(I),    f a network of the individual's columns;    p = softmax(u) over the set
 
-f also computes weights of the categories and contents of an alternative, so the label constants also differ between
-individuals. The utility is linear in the numeric columns, so each individual has coefficients, whose ratios include
-values of time. If f is constant, the model is a multinomial logit. A coefficient with a given sign has it for every
-individual: values with the opposite sign are set to 0. Shapes: I (B, D0) -> weights (B, D) of S (B, J, D).
+The network f also computes weights for the categories and contents of an alternative, so the label constants also
+differ between individuals. The utility is linear in the numeric columns, so each individual has their own coefficients,
+and ratios of these coefficients give values of time. If f is constant, the model is a multinomial logit. A sign
+constraint on a coefficient holds for every individual: values with the opposite sign are set to 0. Shapes: I (B, D0) ->
+weights (B, D) of S (B, J, D).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class TasteNetConfig(SetNetworkConfig):
     Parameters
     ----------
     monotone
-        Numeric features with "decreasing" or "increasing", as in {"price": "decreasing"}: the coefficient has this sign
-        for every individual.
+        Mapping from numeric features to "decreasing" or "increasing", as in {"price": "decreasing"}. The coefficient of
+        the feature then has the same sign for every individual.
     """
 
     hidden: tuple[int, ...] = (32,)
@@ -59,24 +60,24 @@ class TasteNetConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TasteNetArguments(TasteNetConfig, EncoderArguments):
-    """The options of TasteNet, and ``encoders``."""
+    """Options of TasteNet, and the argument ``encoders``."""
 
 
 class TasteUtility(LinearUtility):
-    """A linear utility whose coefficients are computed by a network of the individual."""
+    """A linear utility whose coefficients a network computes from the individual's columns."""
 
     def __init__(self, *arguments: Any, net: Perceptron | None) -> None:
         super().__init__(*arguments)
         self.net = net
 
     def tastes(self, individual: Tensor) -> Tensor:
-        """Return the weights of a representation's entries before sign constraints: (B, D0) -> (B, D)."""
+        """Return the weights (B, D) of a representation's entries before sign constraints, given inputs (B, D0)."""
         common = super().tastes(individual)
         return common if self.net is None else common + self.net(individual)
 
 
 class TasteNetwork(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     utility: TasteUtility
 
@@ -90,7 +91,7 @@ class TasteNetwork(SetNetwork):
 
     @property
     def sign_constrained(self) -> list[LinearUtility]:
-        """The utility, whose coefficients may have given signs."""
+        """The utilities whose coefficients may have sign constraints."""
         return [self.utility]
 
     def coefficients(self, batch: Batch) -> Tensor:
@@ -99,14 +100,14 @@ class TasteNetwork(SetNetwork):
         return self.utility.slopes + weights[:, weights.shape[1] - len(self.utility.slopes) :]
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         return log_softmax_of_sets(self.utility(batch, *self.represent(batch)), batch.mask)
 
 
 class TasteNet(SetModel):
     """TasteNet: a logit whose coefficients are computed for each individual by a network.
 
-    Without individual-level columns, it is a multinomial logit.
+    Without individual-level columns, the model is a multinomial logit.
 
     Examples
     --------
@@ -134,7 +135,7 @@ class TasteNet(SetModel):
 
         Returns
         -------
-        (S,) coefficients by column, per unit of the column. Columns whose kind is a curve are left out; so are
+        Coefficients (S,) by column, per unit of the column. Columns whose kind is a curve are left out, and so are
         long-tailed columns if tails="bend".
         """
         assert isinstance(self.network_, TasteNetwork)

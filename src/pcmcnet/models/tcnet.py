@@ -6,9 +6,9 @@
     u_i = linear utility of i + v . norm(c_i)
     p   = softmax(u)
 
-A block is z + attention(norm(z), norm(of)), then z + perceptron(norm(z)). There is no positional encoding, so the order
-of the alternatives does not matter. All alternatives of the set are candidates. Padding is masked in the attention.
-Shapes: width W, M heads: e, a, c (B, J, W), attention (B, M, J, J) -> u (B, J).
+A block computes z + attention(norm(z), norm(context)), then z + perceptron(norm(z)). There is no positional encoding,
+so the order of the alternatives does not matter. All alternatives of the set are candidates. Padding is masked in the
+attention. Shapes: width W, M heads: e, a, c (B, J, W), attention (B, M, J, J) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class TCNetConfig(SetNetworkConfig):
     hidden
         Widths of the hidden layers of the perceptron in each block.
     width
-        Width of the tokens; a multiple of ``heads``.
+        Width of the tokens, which must be a multiple of ``heads``.
     heads
         Number of attention heads.
     blocks
-        Number of self-attention blocks, and of cross-attention blocks.
+        Number of self-attention blocks, which is also the number of cross-attention blocks.
     dropout
         Dropout probability in the embeddings, the outputs of attention and the hidden layers.
     """
@@ -64,7 +64,7 @@ class TCNetConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TCNetArguments(TCNetConfig, EncoderArguments):
-    """The options of the transformer choice net, and ``encoders``."""
+    """Options of the transformer choice net, and the argument ``encoders``."""
 
 
 class Attention(nn.Module):
@@ -76,7 +76,7 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, tokens: Tensor, of: Tensor, mask: Tensor) -> Tensor:
-        """(B, J, W), (B, J, W), (B, J) -> (B, J, W)."""
+        """Return weighted means (B, J, W) of the tokens ``of`` (B, J, W), with weights that depend on ``tokens``."""
         q, k, v = self._heads(self.query(tokens)), self._heads(self.key(of)), self._heads(self.value(of))
         match = q @ k.mT / math.sqrt(q.shape[-1])  # (B, M, J, J)
         means = match.masked_fill(~mask[:, None, None, :], -math.inf).softmax(-1) @ v
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         return out
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(B, J, W) -> (B, M, J, W / M)."""
+        """Split tokens (B, J, W) into heads (B, M, J, W / M)."""
         B, J, W = x.shape
         return x.view(B, J, self.heads, W // self.heads).transpose(1, 2)
 
@@ -100,14 +100,14 @@ class AttentionBlock(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, tokens: Tensor, context: Tensor, mask: Tensor) -> Tensor:
-        """(B, J, W), (B, J, W), (B, J) -> (B, J, W)."""
+        """Return new tokens (B, J, W), given tokens (B, J, W), context (B, J, W) and a mask (B, J)."""
         tokens = tokens + self.dropout(self.attention(self.of_tokens(tokens), self.of_context(context), mask))
         out: Tensor = tokens + self.dropout(self.layers(self.of_layers(tokens)))
         return out
 
 
 class TCNetwork(SetNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: TCNetConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
@@ -119,7 +119,7 @@ class TCNetwork(SetNetwork):
         nn.init.zeros_(self.worth.weight)
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        """Return scores (B, J), given individuals (B, D0), alternatives (B, J, D) and a mask (B, J)."""
         tokens = assortment = self.token(with_individual(alternatives, individual))
         for block in self.assortment:
             assortment = block(assortment, assortment, mask)

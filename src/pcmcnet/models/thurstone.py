@@ -1,18 +1,17 @@
 """Thurstone's Case V: independent normal utilities with equal variances (Thurstone, 1927).
 
 Item i has the utility mu_i + Z_i with Z_i standard normal, and the item with the largest utility is chosen. For two
-items
-P(i | {i, j}) = Phi((mu_i - mu_j) / sqrt 2); for any set, with x the utility of i,
+items, P(i | {i, j}) = Phi((mu_i - mu_j) / sqrt 2). For any set, the probability is an integral over the utility x of i:
 
     P(i | S) = integral of phi(x - mu_i) prod_{j in S, j != i} Phi(x - mu_j) dx.
 
-The integrand is analytic and decays as a Gaussian, so the trapezoidal rule converges faster than any power of its
-step. One grid serves all items of a set: the product without i is the full product divided by Phi(x - mu_i), so
-each node needs n terms instead of n^2. The sums are computed in logs, so that small probabilities keep their relative
+The integrand is analytic and decays as a Gaussian, so the trapezoidal rule converges faster than any power of its step.
+One grid serves all items of a set: the product without i is the full product divided by Phi(x - mu_i), so each node
+needs n terms instead of n^2. The sums are computed on the log scale, so that small probabilities keep their relative
 accuracy. Each integrand is log-concave with a curvature of at least 1, and its mode is between (min mu + max mu) / 2
-and max mu + sqrt(2 log n), so the part that is more than TAIL_DEVIATIONS away from this interval is below 1e-16 of the
-total. A product of n factors varies on a scale of 1 / sqrt n, which determines the step. Shapes: mu (B, J), mask (B, J)
--> log-probabilities (B, J).
+and max mu + sqrt(2 log n), so the part that is more than TAIL_DEVIATIONS away from this interval contributes less than
+1e-16 of the total. A product of n factors varies on a scale of 1 / sqrt n, which determines the step. Shapes: mu (B,
+J), mask (B, J) -> log-probabilities (B, J).
 """
 
 from __future__ import annotations
@@ -89,12 +88,12 @@ class Thurstone(StrengthModel):
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedStrengths:
         state = super()._restore(files, record, table)
         if np.abs(state.strengths).max() > 2 * MAX_STRENGTH:  # the number of nodes grows with their range
-            raise ArtifactError("the saved strengths are larger than any that can be fitted: save the model again.")
+            raise ArtifactError("the saved strengths exceed the range of fitted strengths: save the model again.")
         return state
 
 
 def _nll(mu: Tensor, batch: PaddedSets) -> Tensor:  # (B, J) -> ()
-    """Return minus the log-likelihood of the counts in a batch with mean utilities ``mu`` (B, J)."""
+    """Return the negative log-likelihood of the counts in a batch with mean utilities ``mu`` (B, J)."""
     return -(batch.counts * normal_log_p(mu, batch.mask).masked_fill(~batch.mask, 0)).sum()
 
 
@@ -114,7 +113,7 @@ def _hessian(strengths: Floats, batch: PaddedSets) -> Floats:  # (n,) -> (n, n)
 
 
 def normal_log_p(mu: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
-    """Return the log-probability that each item's utility is the largest of its set; padding gets -inf."""
+    """Return the log-probability that each item's utility is the largest of its set, with -inf for padding."""
     # 1. Place the nodes of each set from below the lowest mode to above the highest.
     with torch.no_grad():  # the integral does not depend on the position of its nodes
         J = mu.shape[1]

@@ -1,12 +1,12 @@
-"""Inputs (N, K) of tree models (numeric columns, categories and relative features), and their base class.
+"""Base class of tree models, and their inputs (N, K): numeric columns, categories and relative features.
 
-The individual's columns come first, then the alternative's columns, then relative features. A category is its index in
-the alphabetical list of training categories; 0 means a category that did not occur in training.
+The individual's columns come first, then the alternative's columns, then relative features. A category is encoded as
+its index in the alphabetical list of training categories, and an unseen category as 0.
 
-A relative feature is an alternative's value divided by the smallest value of its set, x_i / min_j x_j. It is 1 for the
-smallest value of every set, so a model that scores each alternative separately takes the other alternatives into
-account. Ratios are meaningful for positive values only. If the value is missing, or the smallest value of the set is
-not positive, the relative feature is 0; no ratio is below 1, so 0 is unambiguous.
+A relative feature is an alternative's value divided by the smallest value of its set, x_i / min_j x_j. The relative
+feature is 1 for the smallest value of every set, so a model that scores each alternative separately takes the other
+alternatives into account. Ratios are meaningful for positive values only. If the value is missing, or the smallest
+value of the set is not positive, the relative feature is 0. A value of 0 is unambiguous, because no ratio is below 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, kw_only=True)
 class FittedTrees(FittedState):
-    """The encoding of the inputs; a subclass adds the trees."""
+    """Fitted state of a tree model: the encoding of the inputs. Subclasses add the trees."""
 
     encoder: Encoder
     relative: tuple[str, ...]
@@ -54,7 +54,7 @@ class TreeModel(ChoiceModel):
 
     @property
     def relative_(self) -> tuple[str, ...]:
-        """The features that also enter relative to the smallest value of their choice set."""
+        """Features that are also used in relative form, divided by the smallest value of the choice set."""
         return self._state.relative
 
     def _inputs(self, data: ChoiceData) -> NDArray[np.float32]:  # (N, K)
@@ -95,7 +95,7 @@ def input_names(encoder: Encoder, relative: Sequence[str]) -> list[str]:
         names += [code.name for code in side.numeric]
         names += [f"{code.name} missing" for code in side.numeric if code.indicator]
         names += [code.name for code in side.categorical]
-    return [*names, *(f"{name} / least of the set" for name in relative)]
+    return [*names, *(f"{name} / smallest in the set" for name in relative)]
 
 
 def as_relative(value: Any) -> Relative:
@@ -128,7 +128,9 @@ def relative_columns(data: ChoiceData, names: Sequence[str]) -> NDArray[np.float
 
 
 def relative_to_least(values: NDArray[np.float32], offsets: Ints) -> NDArray[np.float32]:
-    """Divide values (N,) by the smallest value of their set; 0 if a value is missing or the smallest is not positive.
+    """Divide values (N,) by the smallest value of their set.
+
+    The result is 0 if a value is missing or the smallest value is not positive.
 
     Examples
     --------

@@ -2,9 +2,10 @@
 
     P_d(i | S) = P(i | S) exp(d_l(i)) / sum_{j in S} P(j | S) exp(d_l(j)),        l(i) the label of i
 
-describes a market in which label l is chosen more often by a factor exp(d_l) than in the estimation sample. In a
-choice-based sample, in which users of l are overrepresented by a factor exp(-d_l), this is Bayes' rule for any model
-(Manski & Lerman, 1977). In a multinomial logit, this calibration changes the alternative-specific constants.
+The probabilities P_d describe a market in which the odds of label l against label m are exp(d_l - d_m) times those in
+the estimation sample. In a choice-based sample, in which users of l are overrepresented by a factor exp(-d_l), this
+formula is Bayes' rule for any model (Manski & Lerman, 1977). In a multinomial logit, this calibration only changes the
+alternative-specific constants.
 
 The shares are the gradient of a convex function of d, so the solution is unique up to a common constant. The solution
 is found by Newton steps with the derivatives of a logit. A step is halved until it reduces the error, so the method
@@ -67,7 +68,7 @@ class WithConstantsConfig:
     def __post_init__(self) -> None:
         inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
-            raise ConfigError(f"constants need probabilities, but {self.model} gives a ranking.")
+            raise ConfigError(f"calibrated constants need probabilities, but {self.model} gives a ranking.")
         object.__setattr__(self, "options", asdict(inner.config))
         object.__setattr__(self, "shares", require_shares(self.shares))
 
@@ -80,23 +81,23 @@ class FittedConstants(FittedWrapper):
 
 
 class WithConstants(SingleModelWrapper):
-    """A model with calibrated constants: one constant per label makes its market shares equal known market shares.
+    """Model with calibrated constants: one constant per label, so that its market shares equal known shares.
 
     ``WithConstants(model, shares).fit(train)`` fits a copy of the model and finds the constants on the training part.
-    :func:`pcmcnet.calibrate_constants` finds them for a fitted model on any table.
+    :func:`pcmcnet.calibrate_constants` finds the constants of a fitted model on any table.
 
     Parameters
     ----------
     model
-        A model, or the registry name of one.
+        Model to calibrate, or the registry name of a model.
     shares
         Known market share of each label, such as ``{"car": 0.6, "bus": 0.4}``; the shares sum to 1.
     constants
-        The constant of each label, if the model is already fitted. Default None: ``fit`` finds the constants.
+        The constant of each label, if the model is already fitted. If None (default), ``fit`` finds the constants.
     options
-        Options of the model, if it is given by its name. Default None: the model's defaults.
+        Options of the model, if ``model`` is a name. If None (default), the model's default options are used.
     encoders
-        Custom encoders of the model, if it is given by its name; see :class:`NeuralModel`. Default None.
+        Custom encoders of the model, if ``model`` is a name (default None). See :class:`NeuralModel`.
 
     Attributes
     ----------
@@ -124,7 +125,7 @@ class WithConstants(SingleModelWrapper):
         super().__init__(model, options, encoders, shares=shares or {}, **more)
         if constants is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("constants require a fitted model: leave them out, and fit will find them.")
+                raise ConfigError("constants require a fitted model: omit constants, and fit will find them.")
             self._wrap(model, _state(model, constants))
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedConstants:
@@ -180,7 +181,7 @@ def _state(model: ChoiceModel, constants: Mapping[str, float]) -> FittedConstant
 
 
 def find_constants(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the constants at which a model's shares on a table equal the known shares; the first constant is 0."""
+    """Return the constants with which a model's shares on a table equal the known shares. The first is 0."""
     log_p = model._log_proba(data)
     codes, target = require_target(data, shares)
     constants = solve_constants(lambda d: log_softmax_by_set(log_p + d[codes], data.offsets), data, codes, target)
@@ -231,7 +232,7 @@ def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints,
 def solve_constants(
     log_p_at: Callable[[Floats], Floats], data: ChoiceData, codes: Ints, target: Floats, fixed: int = 0
 ) -> Floats:  # -> (L,)
-    """Find the constants at which the shares of the labels equal the target.
+    """Find the constants with which the shares of the labels equal the target shares.
 
     Parameters
     ----------
@@ -240,21 +241,21 @@ def solve_constants(
     data
         Choice sets.
     codes
-        Label number of each alternative (N,).
+        Index of each alternative's label (N,).
     target
         Target shares (L,).
     fixed
-        Number of the label whose constant stays 0.
+        Index of the label whose constant is fixed at 0.
 
     Returns
     -------
     ndarray
-        (L,) constants.
+        Constants (L,) of the labels.
 
     Raises
     ------
     TrainingError
-        If no constants give these shares.
+        If no constants reproduce the target shares.
     """
     from scipy.sparse import csr_array
 
@@ -290,14 +291,14 @@ def solve_constants(
     error = float(np.abs(shares - target).max())
     if error > _ACCEPTED:
         raise TrainingError(
-            f"no constants give the model these shares: the closest ones miss a share by {error:.3g}. Check that the "
+            f"no constants reproduce these shares: the closest constants miss a share by {error:.3g}. Check that the "
             f"shares are possible, given the alternatives available in each choice set."
         )
     return d
 
 
 def _require_labels(data: ChoiceData) -> Any:
-    """Return the labels of the alternatives. Raise InputError if the table has none."""
+    """Return the labels of the alternatives. Raise InputError if the table has no labels."""
     if data.labels is None:
-        raise InputError("each constant belongs to a label: read the table with alternative=<column>.")
+        raise InputError("constants need labelled alternatives: read the table with alternative=<column>.")
     return data.labels

@@ -1,8 +1,9 @@
 """Wrappers: models that contain another model, the inner model.
 
 The options of a wrapper are the name and the options of its inner model, so that they can be saved as JSON. The saved
-folder of a wrapper has the files of the inner model with a prefix, such as ``member-1-weights.safetensors``, and
-``member-1-kind.json`` with its name and the record of its fit. Custom encoders are passed on to the inner model.
+folder of a wrapper contains the files of the inner model with a prefix, such as ``member-1-weights.safetensors``. The
+file ``member-1-kind.json`` contains the name of the inner model and the record of its fit. Custom encoders are passed
+on to the inner model.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_DEPTH = 4  # levels of models inside models
 
 
 def instance_property(value: Callable[[Any], Any]) -> Any:
-    """Return a property that depends on the inner model; in other models, it is a class variable."""
+    """Return a property that depends on the inner model. Other models have a class variable instead."""
     return property(value)
 
 
@@ -50,7 +51,7 @@ class Wrapper(ChoiceModel):
         if isinstance(inner, ChoiceModel):
             if encoders is not None:
                 raise ConfigError(
-                    "encoders can be passed only if the model is given by name: a model object has its own."
+                    "encoders can only be passed with the name of a model: a model object has its own encoders."
                 )
             extras = dict(inner.extras)
         else:
@@ -59,7 +60,7 @@ class Wrapper(ChoiceModel):
         self._inner()  # raises ConfigError if the inner model takes no encoders
 
     def _inner(self) -> ChoiceModel:
-        """Build the inner model, unfitted."""
+        """Build the unfitted inner model."""
         return build_model(self.config.model, self.config.options, self._inner_extras)
 
     @property
@@ -73,12 +74,12 @@ class Wrapper(ChoiceModel):
         Parameters
         ----------
         deep
-            Also return the options of the inner model, as ``options__name``.
+            Whether to include the options of the inner model, as ``options__name``.
 
         Returns
         -------
         dict
-            Name -> value.
+            Mapping from option names to values.
         """
         options = super().get_params(deep)
         return options | ({_OPTION_PREFIX + name: value for name, value in self.config.options.items()} if deep else {})
@@ -89,12 +90,12 @@ class Wrapper(ChoiceModel):
         Parameters
         ----------
         params
-            New values by name; for options of the inner model, ``options__name=value``.
+            New values by name. Options of the inner model are passed as ``options__name=value``.
 
         Returns
         -------
         Self
-            This model, unfitted.
+            The model itself, unfitted.
         """
         inner_options = {
             name.removeprefix(_OPTION_PREFIX): params.pop(name)
@@ -108,7 +109,7 @@ class Wrapper(ChoiceModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options, and a description of custom encoders: everything that determines a fit except the data."""
+        """Everything that determines a fit except the data: the options, and a description of custom encoders."""
         return {**self._inner().identity, **super().identity}
 
 
@@ -158,11 +159,11 @@ def centred_slopes(slopes: Floats, log_p: Floats, data: ChoiceData, column: str)
 
 
 def wrapper_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options ``model`` and ``options`` of a wrapper for a model object, or for a name with options."""
+    """Return a wrapper's options ``model`` and ``options``, given a model object or a name with options."""
     if not isinstance(model, ChoiceModel):
         return {"model": model, "options": dict(options or {})}
     if options is not None:
-        raise ConfigError("options can be passed only if the model is given by name: a model object has its own.")
+        raise ConfigError("options can only be passed with the name of a model: a model object has its own options.")
     return {"model": model.name, "options": asdict(model.config)}
 
 
@@ -173,9 +174,9 @@ def build_model(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any]
     if not isinstance(name, str) or name not in KINDS:
         got = f"the class {name.__name__}" if isinstance(name, type) else repr(name)
         hint = did_you_mean(name, KINDS) if isinstance(name, str) else ""
-        raise ConfigError(f"expected a model such as PCMCNet(), or the name of one, got {got}.{hint}")
+        raise ConfigError(f"expected a model such as PCMCNet(), or the name of a model, got {got}.{hint}")
     if extras and not can_take_encoders(KINDS[name]):
-        raise ConfigError(f"{KINDS[name].__name__} has no encoders: leave them out.")
+        raise ConfigError(f"{KINDS[name].__name__} does not accept custom encoders: leave them out.")
     if _nesting_depth(options) > MAX_DEPTH:  # each level checks its inner model twice, so the cost is exponential
         raise ConfigError(f"expected at most {MAX_DEPTH} nested models, got {_nesting_depth(options)}.")
     return KINDS[name](**options, **(extras or {}))
@@ -195,7 +196,7 @@ def can_take_encoders(kind: type[ChoiceModel]) -> bool:
 
 
 def member_files(model: ChoiceModel, number: int) -> dict[str, bytes]:
-    """Return the files of a fitted inner model; their names have the prefix ``member-<number>-``."""
+    """Return the files of a fitted inner model. The file names have the prefix ``member-<number>-``."""
     kind = {"model": model.name, "fit": fit_entries(model)}
     files = {**state_files(model), _KIND_FILE: json_bytes(kind)}
     return {f"member-{number}-{name}": content for name, content in files.items()}

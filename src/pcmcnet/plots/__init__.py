@@ -1,7 +1,8 @@
-"""Plots of results. Every plot is first computed and then drawn; only drawing imports matplotlib.
+"""Plots of results. Every plot is first computed and then drawn. Only the drawing step imports matplotlib.
 
-``plot_...`` draws on matplotlib axes and returns them; the ``plot`` methods of results call these functions.
-``draw_...`` and ``write_...`` write a file. ``..._chart`` computes the values to draw.
+Functions named ``plot_...`` draw on matplotlib axes and return them, and the ``plot`` methods of results call these
+functions. Functions named ``draw_...`` or ``write_...`` write a file. Functions named ``..._chart`` compute the values
+to draw.
 """
 
 from pcmcnet.insight.preference_map import PreferenceMap, preference_error, preference_map

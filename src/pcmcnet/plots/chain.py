@@ -46,7 +46,7 @@ class FlowArrow(NamedTuple):
 
 
 class ChainChart(NamedTuple):
-    """The drawn part of a chain.
+    """The part of a Markov chain that is drawn.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class ChainChart(NamedTuple):
     arrows
         The flows between the alternatives, the weakest first, so that the strongest are drawn on top.
     circulation
-        Share of moves that are part of cycles, in the whole chain.
+        Share of moves in the whole chain that are part of cycles.
     notes
         Notes on alternatives and flows that are left out.
     """
@@ -83,7 +83,7 @@ def chain_chart(chain: Chain, most: int = MAX_ALTERNATIVES) -> ChainChart:
     chain
         Result of :func:`pcmcnet.insight.chain.chain`.
     most
-        Maximum number of alternatives; default 12.
+        Maximum number of alternatives (default 12).
 
     Returns
     -------
@@ -103,7 +103,7 @@ def chain_chart(chain: Chain, most: int = MAX_ALTERNATIVES) -> ChainChart:
     notes = []
     if n < len(p):
         share = f"{p[selected].sum():.1%} of the probability"
-        notes.append(f"{n} of {len(p)} alternatives are shown, with {share}")
+        notes.append(f"{n} of {len(p)} alternatives are shown; they have {share}")
     # 2. Place them on a circle, and select the flows between them.
     angle = 2 * np.pi * np.arange(n) / n
     flows = chain.flows[np.ix_(selected, selected)]
@@ -122,7 +122,7 @@ def chain_chart(chain: Chain, most: int = MAX_ALTERNATIVES) -> ChainChart:
 
 
 def _arrows(flows: Floats) -> tuple[tuple[FlowArrow, ...], int]:
-    """Return arrows for the strongest flows, and the number of flows left out."""
+    """Return arrows for the strongest flows, and the number of flows that are left out."""
     top = float(flows.max(initial=0.0))
     pairs = [(float(flows[i, j]), i, j) for i in range(len(flows)) for j in range(len(flows)) if i != j]
     drawn = sorted(pair for pair in pairs if top and pair[0] >= MIN_RELATIVE_FLOW * top)[-MAX_ARROWS:]
@@ -143,14 +143,14 @@ def draw_chain(
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     most
-        Maximum number of alternatives; default 12.
+        Maximum number of alternatives (default 12).
     title
-        Title of the figure; default: the id of the choice set.
+        Title of the figure (default: the id of the choice set).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -184,16 +184,16 @@ def plot_chain(
     chain
         Result of :func:`pcmcnet.insight.chain.chain`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     most
-        Maximum number of alternatives; default 12.
+        Maximum number of alternatives (default 12).
     what
         "flows" (the default) or "rates".
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def plot_chain(
 
 
 def _boxes(chart: ChainChart) -> list[tuple[float, float, float, float]]:
-    """Return the positions of the two panels, relative to the figure; the first leaves room for its labels."""
+    """Return the positions of the two panels, relative to the figure. The first panel leaves room for its labels."""
     longest = 0.085 * max(len(_shorten_label(label)) for label in chart.labels)  # inches
     left, bottom = 0.5 + longest, 0.65 + (0.72 * longest if _has_slanted_labels(chart) else 0.0)
     width, height = FIGURE_INCHES
@@ -353,7 +353,7 @@ def chain_figure(chain: Chain) -> PageFigure:
 
 
 def _arrow(chart: ChainChart, arrow: FlowArrow, sizes: Any) -> dict[str, Any]:
-    """Return an arrow between two nodes as a plotly annotation; the two directions of a pair do not overlap."""
+    """Return an arrow between two nodes as a plotly annotation. The two directions of a pair do not overlap."""
     # 1. Shift the ends slightly off the line between the nodes.
     tail, head = chart.places[arrow.source], chart.places[arrow.target]
     along = head - tail

@@ -40,7 +40,7 @@ _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Axis:
-    """An axis: its title and its number formats, in the format language that Python and d3 share."""
+    """An axis: its title, its limits and its number formats, which Python and d3 both understand."""
 
     title: str = ""
     ticks: str = ""  # format of tick labels; "" for the default of the backend
@@ -110,7 +110,7 @@ def row_inches(rows: int, each: float = 0.3) -> tuple[float, float]:
 
 
 def finite_ends(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> tuple[list[float], list[float]]:
-    """Replace infinite interval ends, which a single choice set produces, by the value itself."""
+    """Replace infinite limits of an interval, which a single choice set produces, by the value itself."""
     ends = [np.where(np.isfinite(end), end, values).tolist() for end in (np.asarray(low), np.asarray(high))]
     return ends[0], ends[1]
 
@@ -162,7 +162,7 @@ def _paint(number: int) -> Any:
 
 
 def _draw_horizontal_bars(axes: Axes, bars: Bars, index: int, count: int) -> None:
-    """Draw one bar in every row: bar ``index`` of ``count`` bars that share the row."""
+    """Draw bar number ``index`` of the ``count`` bars in every row."""
     height = 0.6 if count == 1 else 0.72 / count
     positions = np.arange(len(bars.values)) + (index - (count - 1) / 2) * height
     colours = [_paint(number) for number in bars.colours]

@@ -1,8 +1,8 @@
 """Plots of a model comparison, as a figure and as an HTML page, and of the metrics of a single model.
 
-There is one panel per metric and one row per model, in the order of the table; each value is a dot with an interval.
+There is one panel per metric and one row per model, in the order of the table. Each value is a dot with an interval.
 The value of the uniform model is a reference line in every panel. Models without a value, such as failed ones, are left
-out; a note lists them.
+out and listed in a note.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class ComparisonChart(NamedTuple):
-    """The drawn values of a comparison.
+    """The values in the plot of a comparison.
 
     Attributes
     ----------
     labels
         Labels of the models.
     best
-        Index of the best model; None if no model predicts probabilities.
+        Index of the best model, or None if no model predicts probabilities.
     panels
         Values and intervals, one panel per metric.
     left_out
@@ -93,7 +93,7 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
 
 
 def _panel(rows: list[ComparisonRow], best: int | None, name: str, reference: float) -> Intervals:
-    """Return the finite values of one metric; the NLL of scores that are not probabilities is marked."""
+    """Return the finite values of one metric. The NLL of scores that are not probabilities is marked."""
     metric, dots = name.upper().replace("_", " "), []
     for line, row in enumerate(rows):
         value = row.values.get(name, np.nan)
@@ -120,12 +120,12 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     title
-        Title of the figure; default none.
+        Title of the figure (default: none).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -145,21 +145,21 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
 
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: str = "nll") -> Axes:
-    """Plot one metric of every model with its interval; the dashed line shows the uniform model.
+    """Plot one metric of every model with its interval. The dashed line shows the uniform model.
 
     Parameters
     ----------
     comparison
         Result of :func:`pcmcnet.compare`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     metric
         One of ``comparison.columns``: "nll" (the default), "top_1", ...
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
@@ -177,19 +177,19 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: s
 
 
 def plot_report(report: Report, ax: Axes | None = None) -> Axes:
-    """Plot the metrics of a model with their intervals; hollow dots show the uniform model.
+    """Plot the metrics of a model with their intervals. Hollow dots show the uniform model.
 
     Parameters
     ----------
     report
         Result of :func:`pcmcnet.evaluate`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     # 1. Select informative metrics: if no choice set has more than n alternatives, TOP n is 1 for every model.
     values = {
@@ -238,12 +238,12 @@ def write_comparison_page(
     path
         File to write, with the ending .html.
     title
-        Heading of the page; default "Comparison of choice models".
+        Heading of the page (default "Comparison of choice models").
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def comparison_page(comparison: Comparison, *, title: str = "Comparison of choic
     comparison
         Result of :func:`pcmcnet.compare`.
     title
-        Heading of the page; default "Comparison of choice models".
+        Heading of the page (default "Comparison of choice models").
 
     Returns
     -------
@@ -280,7 +280,7 @@ def comparison_page(comparison: Comparison, *, title: str = "Comparison of choic
     sections = [
         Section(title="", blocks=(Text(comparison.verdict), note(comparison.how), table, *notes)),
         Section(title="Values with intervals", blocks=_charts(comparison)),
-        Section(title="How it was measured", blocks=(Facts(_facts(comparison)),)),
+        Section(title="Design of the comparison", blocks=(Facts(_facts(comparison)),)),
     ]
     return to_html(title, sections)
 

@@ -1,9 +1,9 @@
 """Plots of context effects: the strongest cases, orders of effects, and maps of the preference for a over b.
 
-A case is a line from the share of i against j without a third alternative to the share with it; in a logit, the two
-shares are equal. A preference map shows the preference for a over b as a third alternative c moves; lighter means a
-preference for a. ``pcmcnet.insight.preference_map`` computes the maps. The maps in figure 2 of the paper mark the
-positions of c that have a known effect on a.
+Each case is drawn as a line from the share of i against j without a third alternative to the share with the third
+alternative. In a logit, the two shares are equal. A preference map shows the preference for a over b as a third
+alternative c moves. Lighter cells mean a stronger preference for a. ``pcmcnet.insight.preference_map`` computes the
+maps. The maps in figure 2 of the paper mark the positions of c that have a known effect on a.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def context_effects_chart(search: ContextSearch, *, most: int = 12) -> ContextEf
     search
         Result of :func:`pcmcnet.insight.context_effects.search`.
     most
-        Largest number of cases; default 12.
+        Largest number of cases (default 12).
 
     Returns
     -------
@@ -83,7 +83,7 @@ def context_effects_chart(search: ContextSearch, *, most: int = 12) -> ContextEf
     Raises
     ------
     InputError
-        If the search has no case.
+        If the search found no case.
     """
     cases = search.cases[:most]
     if not cases:
@@ -103,17 +103,17 @@ def draw_context_effects(search: ContextSearch, path: str | os.PathLike[str], *,
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     most
-        Largest number of cases; default 12.
+        Largest number of cases (default 12).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
     InputError
-        If the search has no case, or the path is not valid.
+        If the search found no case, or the path is not valid.
     """
     with new_picture(path, _size(len(context_effects_chart(search, most=most).labels))) as figure:
         plot_context_effects(search, figure.subplots(), most=most)
@@ -128,19 +128,19 @@ def plot_context_effects(search: ContextSearch, ax: Axes | None = None, *, most:
     search
         Result of :func:`pcmcnet.insight.context_effects.search`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     most
-        Largest number of cases; default 12.
+        Largest number of cases (default 12).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
     InputError
-        If the search has no case.
+        If the search found no case.
     """
     # 1. Draw a line from one share to the other, with the change of the log-ratio on the right.
     chart = context_effects_chart(search, most=most)
@@ -156,7 +156,7 @@ def plot_context_effects(search: ContextSearch, ax: Axes | None = None, *, most:
     axes.set_yticks(lines, [escape_dollars(label) for label in chart.labels], fontsize="small")
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("share of the first against the second; right: change of their log-ratio")
+    axes.set_xlabel("share of the first alternative against the second; at right: change of the log-ratio")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     return axes
 
@@ -169,7 +169,7 @@ def _size(cases: int) -> tuple[float, float]:
 
 
 def order_chart(effects: OrderEffects, what: OrderView = "orders") -> Chart:
-    """Describe the contribution of each order of effects to the log-odds, or the largest single terms."""
+    """Return a chart of the contribution of each order of effects to the log-odds, or of the largest single terms."""
     # 1. Orders, each with its sampling error and the variance explained up to it.
     if what == "orders":
         rows = effects.orders
@@ -180,7 +180,7 @@ def order_chart(effects: OrderEffects, what: OrderView = "orders") -> Chart:
             colours=[0] * len(rows),
             notes=[f"{row.explained:.1%}" for row in rows],
         )
-        title = "mean |contribution| to log-odds; right: cumulative variance explained"
+        title = "mean |contribution| to log-odds; at right: cumulative variance explained"
         names = tuple(f"order {row.order}" for row in rows)
         return Chart(marks=(bars,), rows=names, x=Axis(title=title), inches=row_inches(len(rows), 0.32))
     # 2. Terms, named by the pair of alternatives and the alternatives that act on it.
@@ -207,14 +207,14 @@ def plot_order_effects(effects: OrderEffects, ax: Axes | None = None, *, what: O
     effects
         Result of :func:`pcmcnet.order_effects`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     what
         "orders" (the default) or "terms".
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def draw_preference_maps(
     contexts: Mapping[str, Point] = PAPER_CONTEXTS,
     error: tuple[str, PreferenceMap] | None = None,
 ) -> Path:
-    """Draw preference maps side by side with a shared grey scale centred at the preference without c; write the figure.
+    """Draw preference maps side by side, and write the figure. The shared grey scale is centred at the value without c.
 
     Parameters
     ----------
@@ -244,18 +244,18 @@ def draw_preference_maps(
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     features
-        Names of the two features, for the axes; default "attribute 1" and "attribute 2".
+        Names of the two features, for the axes (default "attribute 1" and "attribute 2").
     contexts
-        Positions of third alternatives to mark, by their effect on a; "attraction" is marked as c with index A.
-        Default: the positions in figure 2 of the paper.
+        Positions of third alternatives to mark, by their effect on a (default: the positions in figure 2 of the paper).
+        For example, "attraction" is marked as c with index A.
     error
-        Title and error map (see :func:`preference_error`) for an additional last panel with a separate scale; default
-        none.
+        Title and error map (see :func:`preference_error`) for an additional last panel with a separate scale (default:
+        no such panel).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -312,14 +312,14 @@ def plot_preference_map(
     preference_map
         Result of :func:`pcmcnet.insight.preference_map.preference_map` or ``preference_map_in_set``.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     features
-        Names of the two features, for the axes; default "attribute 1" and "attribute 2".
+        Names of the two features, for the axes (default "attribute 1" and "attribute 2").
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     axes = axes_for(ax, (5.0, 4.0))
     reach = _reach(preference_map)
@@ -346,7 +346,7 @@ def _draw_scale(axes: Axes, image: AxesImage, label: str) -> None:
 
 
 def _draw_map(axes: Axes, preference_map: PreferenceMap, scale: tuple[str, float, float]) -> AxesImage:
-    """Draw one map, whose axes end at the outer edges of its cells; ``scale`` is a colour map with its limits."""
+    """Draw one map, whose axes end at the outer edges of its cells. ``scale`` is a colour map with its limits."""
     from matplotlib.colors import Normalize
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
@@ -369,7 +369,7 @@ def _draw_map(axes: Axes, preference_map: PreferenceMap, scale: tuple[str, float
 
 
 def _label(axes: Axes, features: tuple[str, str], *, bottom: bool, left: bool) -> None:
-    """Label only the outer axes of the grid."""
+    """Label only the outer axes of a grid of panels."""
     axes.set_xlabel(f"{features[0]} of $c$" if bottom else "")
     axes.set_ylabel(f"{features[1]} of $c$" if left else "")
     axes.tick_params(labelbottom=bottom, labelleft=left)
@@ -389,7 +389,7 @@ def _mark(axes: Axes, points: Mapping[str, Point], marker: str) -> None:
 def draw_preference_map(
     preference_map: PreferenceMap, path: str | os.PathLike[str], *, features: tuple[str, str], title: str | None = None
 ) -> Path:
-    """Draw one preference map and write the figure to a file; medium grey is the preference without c.
+    """Draw one preference map and write the figure to a file. Medium grey is the preference without c.
 
     Parameters
     ----------
@@ -400,12 +400,12 @@ def draw_preference_map(
     features
         Names of the two features, for the axes.
     title
-        Title of the map; default: the preference without c.
+        Title of the map (default: the preference without c).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -417,7 +417,7 @@ def draw_preference_map(
 
 
 def map_figure(preference_map: PreferenceMap, features: tuple[str, str], names: tuple[str, str, str]) -> Figure:
-    """Return the figure of a preference map for a report; ``names`` are the names of i, j and the third alternative."""
+    """Return a preference map as a figure for a report. ``names`` are the names of i, j and the third alternative."""
     # 1. Draw the map in colours, limited to the range of a share.
     (i, j, third), (x, y) = names, features
     least, most, reach = (

@@ -1,7 +1,7 @@
 """Plots of what drives predictions: importance of columns, demand curves, categories, rivals, taste distributions.
 
-Rows are sorted with the largest on top; a note reports the number of rows left out. A demand curve has one line per
-segment, plotted against the percentage change of a column or against its values; a dot marks the current value.
+Rows are sorted with the largest value on top. A note reports the number of rows left out. A demand curve has one line
+per segment, plotted against the percentage change of a column or against its values. A dot marks the current value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_COLUMNS = 3  # panels per row
 
 
 def importance_chart(importance: Importance, names: ColumnNames = DEFAULT_NAMES, *, most: int = 20) -> Chart:
-    """Describe the increase in loss when a column is shuffled, for at most ``most`` columns."""
+    """Return a chart of the increase in loss when a column is shuffled, for at most ``most`` columns."""
     require_number("most", most, whole=True, low=1)
     rows = importance.rows[:most]
     values = [row.value for row in rows]
@@ -66,7 +66,7 @@ def importance_chart(importance: Importance, names: ColumnNames = DEFAULT_NAMES,
 
 
 def _left_out(number: int) -> str:
-    return f"{number} more, with shorter bars, are not shown" if number else ""
+    return f"{number} shorter bars are not shown" if number else ""
 
 
 def draw_importance(importance: Importance, path: str | os.PathLike[str], *, most: int = 20, title: str = "") -> Path:
@@ -79,14 +79,14 @@ def draw_importance(importance: Importance, path: str | os.PathLike[str], *, mos
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     most
-        Largest number of bars; default 20.
+        Largest number of bars (default 20).
     title
-        Title of the figure; default none.
+        Title of the figure (default: none).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -112,16 +112,16 @@ def plot_importance(
     importance
         Result of :func:`pcmcnet.insight.importance.importance`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     most
-        Largest number of bars; default 20.
+        Largest number of bars (default 20).
     names
-        Display names of the columns; default: the names in the table.
+        Display names of the columns (default: the names in the table).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     return draw_chart(importance_chart(importance, names, most=most), ax)
 
@@ -130,7 +130,7 @@ def plot_importance(
 
 
 def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnNames = DEFAULT_NAMES) -> Chart:
-    """Describe one demand curve, or several curves by title, such as the curves of two models or alternatives.
+    """Return a chart of one demand curve, or of several by title, such as those of two models or alternatives.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
 
 
 def _share_cells(lines: Sequence[Line], label: str, form: str) -> Cells:
-    """Return a table with the shares of all lines at each x; a dash means that a line has no point there."""
+    """Return a table with the shares of all lines at each x. A dash means that a line has no point at this x."""
     shares = [dict(zip(line.x.tolist(), line.y.tolist(), strict=True)) for line in lines]
     positions = sorted({x for share in shares for x in share})
     rows = [[f"{x:{form}}", *(f"{share[x]:.4f}" if x in share else "-" for share in shares)] for x in positions]
@@ -202,17 +202,17 @@ def draw_demand(
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     title
-        Title of the figure; default none.
+        Title of the figure (default: none).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
     InputError
-        If the curves are not of the same column of the same alternative, or the path is not valid.
+        If the curves differ in their column or alternative, or the path is not valid.
     """
     return _write_chart(demand_chart(curves), path, title)
 
@@ -227,19 +227,19 @@ def plot_demand(
     curves
         Result of :func:`pcmcnet.insight.demand.demand`, or several results by title.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     names
-        Display names of the columns; default: the names in the table.
+        Display names of the columns (default: the names in the table).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
     InputError
-        If the curves are not of the same column of the same alternative.
+        If the curves differ in their column or alternative.
     """
     return draw_chart(demand_chart(curves, names), ax)
 
@@ -248,7 +248,7 @@ def plot_demand(
 
 
 def categories_chart(effects: CategoryEffects, names: ColumnNames = DEFAULT_NAMES) -> Chart:
-    """Describe the lift of each category, the largest on top: blue above 1, orange below 1, grey if not significant."""
+    """Return a chart of the lift of each category: blue above 1, orange below 1, grey if not significant."""
     rows, column = effects.rows, names[effects.column]
     values = [row.lift for row in rows]
     low, high = finite_ends(values, [row.low for row in rows], [row.high for row in rows])
@@ -280,14 +280,14 @@ def plot_categories(effects: CategoryEffects, ax: Axes | None = None, *, names: 
     effects
         Result of :func:`pcmcnet.insight.feature_effects.category_effects`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     names
-        Display names of the columns; default: the names in the table.
+        Display names of the columns (default: the names in the table).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     return draw_chart(categories_chart(effects, names), ax)
 
@@ -304,11 +304,11 @@ def shown_alternatives(example: ExampleSet) -> list[int]:
 
 
 def probabilities_chart(example: ExampleSet) -> Chart:
-    """Describe the probabilities of a choice set, sorted with the largest on top; the choice has the second colour."""
+    """Return a chart of the probabilities of a choice set. The chosen alternative has the second colour."""
     order = shown_alternatives(example)
     rows = tuple(example.names[k] + (" (chosen)" if k == example.chosen else "") for k in order)
     rest = len(example.p) - len(order)
-    omitted = f" {rest} less probable ones, {1 - example.p[order].sum():.1%} in total, are not drawn." if rest else ""
+    omitted = f" {rest} others, with {1 - example.p[order].sum():.1%} in total, are not drawn." if rest else ""
     chosen = " Orange: the chosen alternative." if example.chosen is not None else ""
     return Chart(
         marks=(Bars(values=example.p[order].tolist(), colours=[int(k == example.chosen) for k in order]),),
@@ -323,32 +323,32 @@ def probabilities_chart(example: ExampleSet) -> Chart:
 
 
 def plot_probabilities(example: ExampleSet, ax: Axes | None = None) -> Axes:
-    """Plot the probabilities of a choice set, sorted with the largest on top; the choice has the second colour.
+    """Plot the probabilities of a choice set, the largest on top. The chosen alternative has the second colour.
 
     Parameters
     ----------
     example
         One of the examples of an explanation (``explanation.examples``).
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     return draw_chart(probabilities_chart(example), ax)
 
 
 def attribution_chart(attribution: Attribution, *, most: int = 12) -> Chart:
-    """Describe the effect of each rival on the log-probability of an alternative: in total, and beyond a logit."""
+    """Return a chart of each rival's effect on an alternative's log-probability: in total, and in excess of a logit."""
     require_number("most", most, whole=True, low=1)
     rows = attribution.rivals[:most]
     n = len(rows)
     return Chart(
         marks=(
             Bars(values=attribution.push[:n].tolist(), colours=[GREY] * n, legend="total effect"),
-            Bars(values=attribution.beyond[:n].tolist(), colours=[1] * n, legend="beyond a proportional share"),
+            Bars(values=attribution.beyond[:n].tolist(), colours=[1] * n, legend="excess over a proportional effect"),
         ),
         rows=rows,
         x=Axis(title=f"effect on log p of {attribution.alternative}, p = {attribution.p:.3f}"),
@@ -360,7 +360,7 @@ def attribution_chart(attribution: Attribution, *, most: int = 12) -> Chart:
 def draw_attribution(
     attribution: Attribution, path: str | os.PathLike[str], *, most: int = 12, title: str = ""
 ) -> Path:
-    """Draw the total effect of each rival, and its part beyond a logit; write the figure to a file.
+    """Draw the total effect of each rival, and its excess over a logit. Write the figure to a file.
 
     Parameters
     ----------
@@ -369,14 +369,14 @@ def draw_attribution(
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     most
-        Largest number of rivals; default 12.
+        Largest number of rivals (default 12).
     title
-        Title of the figure; default none.
+        Title of the figure (default: none).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -387,32 +387,32 @@ def draw_attribution(
 
 
 def plot_attribution(attribution: Attribution, ax: Axes | None = None, *, most: int = 12) -> Axes:
-    """Plot the total effect of each rival on an alternative, and its part beyond a logit.
+    """Plot the total effect of each rival on an alternative, and its excess over the effect in a logit.
 
     Parameters
     ----------
     attribution
         Result of :func:`pcmcnet.insight.removals.attribution`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     most
-        Largest number of rivals; default 12.
+        Largest number of rivals (default 12).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     return draw_chart(attribution_chart(attribution, most=most), ax)
 
 
 def rival_changes_figure(attribution: Attribution) -> Figure:
-    """Return the report figure with the effect of each rival on a probability: as in a logit, and beyond a logit."""
+    """Return the report figure of each rival's effect on a probability: in a logit, and in excess of a logit."""
     # 1. Select the rivals with the largest effects, and split each effect into its two parts.
     order = np.argsort(-np.abs(attribution.change), kind="stable")[:_MAX_RIVALS_SHOWN]
     names = [attribution.rivals[k] for k in order]
     beyond = attribution.change_beyond[order]
-    parts = {"as a logit would": (attribution.change[order] - beyond, PAGE_GREY), "beyond that": (beyond, ORANGE)}
+    parts = {"as in a logit": (attribution.change[order] - beyond, PAGE_GREY), "beyond a logit": (beyond, ORANGE)}
     traces = [
         {
             **horizontal_bars(names[::-1], values[::-1].tolist(), shade),
@@ -517,7 +517,7 @@ def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     # 1. Draw the histogram, its bars coloured by sign.
     middle = (chart.edges[:-1] + chart.edges[1:]) / 2
@@ -537,21 +537,21 @@ def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
 
 
 def draw_tastes(tastes: Tastes, name: str | None = None, ax: Axes | None = None) -> Any:
-    """Draw the histogram of one random coefficient, or of all of them.
+    """Draw the histogram of one random coefficient, or the histograms of all random coefficients.
 
     Parameters
     ----------
     tastes
         Result of ``model.tastes()``.
     name
-        Name of the coefficient; default: all of them.
+        Name of the coefficient (default: all coefficients).
     ax
-        Axes to draw one coefficient on; default: a new figure.
+        Axes to draw one coefficient on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes or matplotlib.figure.Figure
-        The axes if there is one coefficient, else the figure.
+        The axes of a single histogram, or the figure with all histograms.
 
     Raises
     ------

@@ -39,7 +39,7 @@ class RankBar(NamedTuple):
 
 
 class RankChart(NamedTuple):
-    """The drawn values of a leaderboard.
+    """The values in the diagram of a leaderboard.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
     board
         Result of :func:`pcmcnet.leaderboard`.
     use
-        Use only tables of this kind; default: all tables.
+        Use only tables of this kind (default: all tables).
 
     Returns
     -------
@@ -124,7 +124,7 @@ def draw_ranks(chart: RankChart) -> Figure:
 
 
 def _heights(chart: RankChart) -> tuple[int, float]:
-    """Return the number of rows of names, and the height of the bars above them."""
+    """Return the number of rows of model names, and the height of the bars above these rows."""
     levels = max((bar.level for bar in chart.bars), default=-1) + 1
     return (len(chart.labels) + 1) // 2, 0.5 * levels + 0.4
 
@@ -171,18 +171,18 @@ def _draw_line(axes: Axes, k: int, distance: float) -> None:
 def plot_leaderboard(
     board: Leaderboard, use: Use | None = None, path: str | Path | None = None, ax: Axes | None = None
 ) -> Axes | Figure:
-    """Plot the critical-difference diagram of a leaderboard; with a path, write it to a file.
+    """Plot the critical-difference diagram of a leaderboard. If a path is given, write the diagram to a file.
 
     Parameters
     ----------
     board
         Result of :func:`pcmcnet.leaderboard`.
     use
-        Use only tables of this kind; default: all tables.
+        Use only tables of this kind (default: all tables).
     path
-        File to write: .png, .pdf or .svg, in an existing folder; default: write no file.
+        File to write: .png, .pdf or .svg, in an existing folder (default: write no file).
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
@@ -219,12 +219,12 @@ def write_leaderboard_page(board: Leaderboard, path: str | os.PathLike[str], *, 
     path
         File to write, with the ending .html.
     title
-        Heading of the page; default "Leaderboard".
+        Heading of the page (default "Leaderboard").
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard") -> str:
     board
         Result of :func:`pcmcnet.leaderboard`.
     title
-        Heading of the page; default "Leaderboard".
+        Heading of the page (default "Leaderboard").
 
     Returns
     -------

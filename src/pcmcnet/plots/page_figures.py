@@ -50,7 +50,7 @@ def page_figure(chart: Chart) -> Figure:
 
 
 def _trace(mark: Bars | Line | Ring, chart: Chart) -> dict[str, Any]:
-    """Return the plotly trace of a mark; plotly draws rows from bottom to top."""
+    """Return the plotly trace of a mark, with rows reversed because plotly draws rows from bottom to top."""
     extra = f"<extra>{escape_markup(mark.legend)}</extra>"
     x_title, y_title = escape_markup(chart.x.title), escape_markup(chart.y.title)
     point = f"{x_title} %{{x:{chart.x.values}}}, {y_title} %{{y:{chart.y.values}}}{extra}"

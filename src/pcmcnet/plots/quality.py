@@ -1,7 +1,7 @@
 """Plots of training and quality: sizes of choice sets, learning curves, fit against baselines, calibration.
 
 A history is a list with one entry per epoch: ``epoch``, ``train_loss``, ``valid_loss`` (None without a validation part)
-and ``lr``. On the diagonal of a calibration plot, predicted probabilities equal observed shares; below the diagonal, a
+and ``lr``. On the diagonal of a calibration plot, predicted probabilities equal observed shares. Below the diagonal, a
 model is overconfident.
 """
 
@@ -39,7 +39,7 @@ _CAPTIONS = {"alternatives": "All alternatives.", "first": "The most probable al
 
 
 def sizes_chart(table: TableSummary) -> Chart:
-    """Describe the number of choice sets by number of alternatives."""
+    """Return a chart of the number of choice sets by number of alternatives."""
     sizes, counts = table.sizes.tolist(), table.counts.tolist()
     return Chart(
         marks=(Bars(at=sizes, values=counts, colours=[0] * len(sizes)),),
@@ -59,12 +59,12 @@ def plot_sizes(table: TableSummary, ax: Axes | None = None) -> Axes:
     table
         Summary of a table (``explanation.table``).
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     return draw_chart(sizes_chart(table), ax)
 
@@ -82,11 +82,11 @@ class LearningCurve(NamedTuple):
     train_loss
         (epochs,) training loss.
     valid_epoch, valid_loss
-        (validated,) epochs with a validation loss, and that loss.
+        (validated,) epochs with a validation loss, and these validation losses.
     lr
         (epochs,) learning rate.
     best_epoch
-        The first epoch with the lowest validation loss; None without a validation part.
+        The first epoch with the lowest validation loss, or None if there is no validation part.
     """
 
     epoch: NDArray[np.int64]
@@ -148,14 +148,14 @@ def learning_curve(history: History) -> LearningCurve:
 
 
 def learning_chart(histories: History | Mapping[str, History]) -> Chart:
-    """Describe the losses of a network by epoch, or of several networks by name."""
+    """Return a chart of the losses by epoch of one network, or of several networks by name."""
     named = histories if isinstance(histories, Mapping) else {"": histories}
     chart = _losses_chart({name: learning_curve(history) for name, history in named.items()})
     return replace(chart, numbers=_epoch_cells(named))
 
 
 def _losses_chart(curves: Mapping[str, LearningCurve]) -> Chart:
-    """Describe learning curves without their table; each network has its own colour."""
+    """Return a chart of learning curves without a table of values. Each network has a different colour."""
     marks: list[Line | Ring] = []
     for k, (name, curve) in enumerate(curves.items()):
         # 1. Draw both losses of a network; the validation loss is dashed and, if there is one network, in the second
@@ -195,12 +195,12 @@ def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | N
     histories
         ``model.history`` of a fitted network, or several histories by name.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | N
 
 
 def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw losses by epoch, with the learning rate below them if it changes; write the figure to a file.
+    """Draw losses by epoch, with the learning rate below them if it changes. Write the figure to a file.
 
     Parameters
     ----------
@@ -220,12 +220,12 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     title
-        Title of the figure; default none.
+        Title of the figure (default: none).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
 
 
 def fit_intervals(part: FitQuality) -> Intervals:
-    """Return the NLL of the model and its baselines, or the accuracy if the model has no NLL; finite values only."""
+    """Return the finite NLL values of the model and its baselines, or their accuracies if the model has no NLL."""
     # 1. Collect one metric of the model and its baselines.
     metric = "top_1" if part.report.nll is None else "nll"
     rows = [("this model", part.report.values[metric], part.report.intervals)]
@@ -272,19 +272,19 @@ def fit_intervals(part: FitQuality) -> Intervals:
 
 
 def plot_fit(part: FitQuality, ax: Axes | None = None) -> Axes:
-    """Plot the NLL of a model and its baselines with intervals; hollow dots are in-sample values.
+    """Plot the NLL of a model and its baselines with intervals. Hollow dots are in-sample values.
 
     Parameters
     ----------
     part
         Quality of a model (``explanation.fit``).
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     intervals = fit_intervals(part)
     axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(intervals.labels)))
@@ -296,12 +296,12 @@ def plot_fit(part: FitQuality, ax: Axes | None = None) -> Axes:
 
 
 def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], which: Which = "first") -> Chart:
-    """Describe observed shares against predicted probabilities, for one model or for several models by name.
+    """Return a chart of observed shares against predicted probabilities, for one model or several models by name.
 
     Raises
     ------
     InputError
-        If there is no calibration, or more than there are colours.
+        If there are no calibrations, or more calibrations than colours.
     """
     require_word("which", which, ("first", "alternatives"))
     named = {"": calibrations} if isinstance(calibrations, Calibration) else calibrations
@@ -350,42 +350,42 @@ def plot_calibration(
     calibrations
         Result of :func:`pcmcnet.insight.calibration.calibration`, or several results by name of the model.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     which
         "first" (the default) for the most probable alternative of each choice set, or "alternatives" for all.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
     InputError
-        If there is no calibration, or more than there are colours.
+        If there are no calibrations, or more calibrations than colours.
     """
     return draw_chart(calibration_chart(calibrations, which), ax)
 
 
 def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.PathLike[str]) -> Path:
-    """Draw the calibration of models for all alternatives (left) and for favourites (right); write the figure.
+    """Draw the calibration of models for all alternatives and for the most probable ones, and write the figure.
 
     Parameters
     ----------
     calibrations
-        Calibrations by name of the model.
+        Calibrations of the models, by name.
     path
         File to write: .png, .pdf or .svg, in an existing folder.
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
     InputError
-        If there is no calibration, more than there are colours, or the path is not valid.
+        If there are no calibrations, more calibrations than colours, or the path is not valid.
     """
     with new_picture(path, (9.2, 4.8), dpi=110) as figure:
         panels = figure.subplots(1, 2)

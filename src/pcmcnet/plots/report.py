@@ -1,6 +1,6 @@
 """Write the report of an explanation: report.html, report.md and explanation.json in one folder.
 
-The same sections are shown in notebooks. A part that was left out has no section; the end of the report gives the
+The same sections are shown in notebooks. A part that was left out has no section. The end of the report gives the
 reason.
 """
 
@@ -52,7 +52,7 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
     explanation
         Result of :func:`pcmcnet.explain`.
     folder
-        Folder for the files; it is created if needed.
+        Folder for the files, which is created if it does not exist.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
 
 
 def explanation_sections(explanation: Explanation) -> list[Section]:
-    """Return the sections of a report: findings, what the model does, how well it predicts, what it is."""
+    """Return the sections of a report: findings, effects, predictive quality, table and model."""
     # 1. Make a section for each part that was computed.
     names, in_sample = explanation.names, explanation.fit is not None and explanation.fit.in_sample
     makers: dict[str, Any] = {
@@ -119,7 +119,7 @@ def _opening(explanation: Explanation) -> list[Section]:
 
 
 def overview_section(explanation: Explanation) -> Section:
-    """Return the section with key figures as tiles and warnings below the tiles."""
+    """Return the section with tiles for key figures, and warnings below the tiles."""
     # 1. Make tiles on the table, the model and its quality, then on what it does.
     tiles: list[tuple[str, str, str]] = []
     blocks: list[Block] = []
@@ -134,7 +134,7 @@ def overview_section(explanation: Explanation) -> Section:
         blocks.append(in_sample_block(explanation.fit))
     if explanation.calibration is not None:
         error = f"{100 * explanation.calibration.error:.1f} points"
-        tiles.append(("calibration error", error, "of the most probable; 0 is perfect"))
+        tiles.append(("calibration error", error, "most probable alternative; 0 is perfect"))
     if explanation.importance is not None:
         first = explanation.importance.rows[0]
         effect = f"{first.value:+.3f} {LOSS_NAMES[explanation.importance.loss]} when shuffled"
@@ -163,7 +163,7 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
 
 
 def part_section(part: Any) -> Section:
-    """Return the section of one part of an explanation; for a whole explanation, its first sections."""
+    """Return the section of one part of an explanation, or the first sections of a whole explanation as one."""
     if isinstance(part, Explanation):
         blocks = [block for section in _opening(part) for block in section.blocks]
         return Section(title=part.title, blocks=tuple(blocks))

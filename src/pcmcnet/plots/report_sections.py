@@ -1,7 +1,7 @@
 """The sections of a report: one function for each part of an explanation, in the order of the report.
 
-The first sections show what the model does (columns, responses, context, example choice sets), the next ones how
-well it predicts (fit, calibration, axioms), and the last ones what it is (table, model).
+The first sections show what drives predictions (columns, responses, context, example choice sets), the next ones show
+predictive quality (fit, calibration, axioms), and the last ones describe the table and the model.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def trade_offs_section(part: TradeOffs, names: ColumnNames = DEFAULT_NAMES) -> S
 
 
 def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) -> Section:
-    """Return the section on context effects: the strongest cases, and a map of the strongest."""
+    """Return the section on context effects: the strongest cases, and a map of the strongest case."""
     # 1. Report if there is no effect, as in a logit.
     search = part.search
     sample = (
@@ -164,19 +164,20 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
     )
     if part.has_no_effects:
         text = (
-            f"None. As in every logit (IIA), removing an alternative never changes the preference between two others: "
-            f"in {sample}, the largest change of a log-ratio is {part.strongest:.1g}, which is rounding error."
+            f"The model has no context effects: no alternative changes the preference between two others, as in a "
+            f"logit (IIA). In {sample}, the largest change of a log-ratio is {part.strongest:.1g}, which is rounding "
+            f"error."
         )
         return Section(name="context", title="Context effects", blocks=(Text(text),))
     # 2. Describe the strongest case, and list all cases in a table.
     first = search.cases[0]
     text = (
-        f"Does an alternative change the preference between two others? In a logit it never does (IIA). In {sample}, "
+        f"Does an alternative change the preference between two others? In a logit, it never does (IIA). In {sample}, "
         f"the log-ratio log P(i) / P(j) changes by {search.mean:.3g} on average. The strongest case is in choice set "
         f"{first.choice_set}: the share of {first.i} against {first.j} is {first.share_with:.1%} with {first.removed} "
         f"and {first.share_without:.1%} without it."
     )
-    header = ["choice set", "third", "i", "j", "share of i with the third", "without it", "change of log-ratio"]
+    header = ["choice set", "third", "i", "j", "share of i with third", "without it", "change of log-ratio"]
     rows = [
         [str(c.choice_set), c.removed, c.i, c.j, f"{c.share_with:.1%}", f"{c.share_without:.1%}", f"{c.by_adding:+.3f}"]
         for c in search.cases

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SearchChart(NamedTuple):
-    """The drawn values of a tuning run; trials are identified by their numbers.
+    """The values in the plot of a tuning run. Trials are identified by their numbers.
 
     Attributes
     ----------
@@ -37,11 +37,11 @@ class SearchChart(NamedTuple):
     failed
         Failed trials.
     best_so_far
-        (trials,) lowest loss of complete trials so far; NaN before the first one.
+        (trials,) lowest loss of all complete trials so far, or NaN before the first complete trial.
     best
         The best trial.
     limits
-        Limits of the loss axis; larger losses are drawn at its edge.
+        Limits of the loss axis. Larger losses are drawn at its upper edge.
     importance
         Dimensions with their importance, the largest first.
     """
@@ -92,7 +92,7 @@ def search_chart(tuning: Tuning) -> SearchChart:
 
 
 def _limits(losses: Floats) -> tuple[float, float]:
-    """Return the limits of the loss axis; the upper one is at most 4 times as far from the best loss as the median."""
+    """Return the limits of the loss axis. The maximum is at most 4 times as far from the best loss as the median."""
     low, high = float(losses.min()), float(losses.max())
     bulk = float(np.median(losses)) - low
     high = min(high, low + 4 * bulk) if bulk > 0 else high
@@ -101,7 +101,7 @@ def _limits(losses: Floats) -> tuple[float, float]:
 
 
 def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw the trials of a tuning run and, if known, the importance of the dimensions; write the figure to a file.
+    """Draw the trials of a tuning run and, if known, the importance of the dimensions. Write the figure to a file.
 
     Parameters
     ----------
@@ -110,12 +110,12 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     title
-        Title of the figure; default none.
+        Title of the figure (default: none).
 
     Returns
     -------
     Path
-        The file written.
+        Path of the written file.
 
     Raises
     ------
@@ -139,14 +139,14 @@ def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials
     tuning
         Result of :func:`pcmcnet.tune`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
     what
         "trials" (the default) or "importance".
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
 
     Raises
     ------
@@ -212,12 +212,12 @@ def draw_offer_frontier(frontier: Frontier, ax: Axes | None = None) -> Axes:
     frontier
         Result of :func:`pcmcnet.offer_frontier`.
     ax
-        Axes to draw on; default: a new figure.
+        Axes to draw on (default: a new figure).
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on.
+        The axes with the plot.
     """
     if ax is None:
         from matplotlib.figure import Figure
@@ -234,7 +234,7 @@ def draw_offer_frontier(frontier: Frontier, ax: Axes | None = None) -> Axes:
     style_axes(ax)
     ax.set_xticks(frontier.sizes)
     ax.set_xlabel("alternatives shown, at most")
-    ax.set_ylabel("expected revenue of one choice")
+    ax.set_ylabel("expected revenue per choice")
     if unproven:
         ax.legend(frameon=False)
     return ax

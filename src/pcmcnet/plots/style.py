@@ -62,7 +62,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def enable_notebook_display() -> None:
-    """Make notebooks display returned figures, which they do once pyplot has chosen a backend."""
+    """Make notebooks display returned figures, by making pyplot choose its backend."""
     from matplotlib import pyplot as plt
 
     plt.get_backend()
@@ -107,7 +107,7 @@ def set_title(figure: Figure, title: str) -> None:
 
 
 def require_picture_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a figure file; raise InputError if its extension or its folder is not valid."""
+    """Return the path of a figure file. Raise InputError if its extension or its folder is not valid."""
     target = Path(path)
     if target.suffix.lower() not in _METADATA:
         raise InputError(f"expected a file name that ends in .png, .pdf or .svg, got {target.name!r}.")
@@ -120,7 +120,7 @@ def require_picture_path(path: str | os.PathLike[str]) -> Path:
 def new_picture(
     path: str | os.PathLike[str], size: tuple[float, float], *, title: str = "", dpi: int = DPI
 ) -> Iterator[Figure]:
-    """Yield a figure to draw on; write it at the end of the block.
+    """Yield a figure to draw on, and write it to a file at the end of the block.
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ def new_picture(
     size
         Width and height in inches.
     title
-        Title of the whole figure; default none.
+        Title of the whole figure (default: none).
     dpi
-        Dots per inch of a PNG file; default 200.
+        Resolution of a PNG file in dots per inch (default 200).
 
     Yields
     ------
@@ -141,7 +141,8 @@ def new_picture(
     Raises
     ------
     InputError
-        If the path does not end in .png, .pdf or .svg, or its folder does not exist. The path is checked first.
+        If the path does not end in .png, .pdf or .svg, or its folder does not exist. The path is checked before the
+        figure is drawn.
     """
     from matplotlib.figure import Figure
 
@@ -153,7 +154,7 @@ def new_picture(
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:
-    """Write a figure atomically, under a temporary name that is then renamed; return the path."""
+    """Write a figure atomically, under a temporary name that is then renamed. Return the path."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -1,11 +1,12 @@
 """Turn the sections of a report into an HTML page, a Markdown file or plain text.
 
 This package does not depend on any particular kind of result, so every stage can use it. A result is turned into
-sections once. These are the commands, the files they write, and the modules that build the sections:
+sections once. Each command writes these files, with sections built by these modules:
 
-- ``explain``: report.html, report.md, explanation.json; ``plots/report.py``
-- ``compare``: comparison.html, .md, .json, .png; ``plots/comparison.py``, ``evaluation/comparison.py``
-- ``reproduce``: report.html, report.md, result.json, figure2.png, .pdf, .svg; ``experiments/``
-- ``leaderboard``: leaderboard.html, .md, .json, .png; ``plots/leaderboard.py``, ``evaluation/standings.py``
-- ``tune``: tuning.md, tuning.json, search.png; ``tuning/result.py``
+    command      files                                             modules
+    explain      report.html, report.md, explanation.json          plots/report.py
+    compare      comparison.html, .md, .json, .png                 plots/comparison.py, evaluation/comparison.py
+    reproduce    report.html, report.md, result.json, figure2.*    experiments/
+    leaderboard  leaderboard.html, .md, .json, .png                plots/leaderboard.py, evaluation/standings.py
+    tune         tuning.md, tuning.json, search.png                tuning/result.py
 """

@@ -71,9 +71,9 @@ def data_frame(table: pa.Table, *, index: str | None = None, method: str = "to_f
     table
         The columns.
     index
-        Name of the column that becomes the index; None for a default index.
+        Name of the column that becomes the index. If None, the rows are numbered.
     method, instead
-        For the message if pandas is not installed: the method that was called, and what to use instead.
+        Method that was called and its alternative, to be named in the error message if pandas is not installed.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
     Raises
     ------
     ConfigError
-        If the page has figures and plotly, whose script goes into the page, is not installed.
+        If the page has figures but plotly, whose script is embedded in the page, is not installed.
     """
     has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
     library = plotly_script() if has_figures else None
@@ -109,7 +109,7 @@ def to_fragment(title: str, blocks: Sequence[Block]) -> str:
 
 
 def write_html(text: str, path: str | os.PathLike[str]) -> Path:
-    """Write a page atomically; raise InputError if the file name does not end in .html."""
+    """Write a page atomically. Raise InputError if the file name does not end in .html."""
     target = Path(path)
     if target.suffix.lower() != ".html":
         raise InputError(f"expected a file name that ends in .html, got {target.name!r}.")
@@ -118,7 +118,7 @@ def write_html(text: str, path: str | os.PathLike[str]) -> Path:
 
 
 def plotly_script() -> str:
-    """Return the JavaScript of the installed plotly package, without importing it; raise ConfigError if missing."""
+    """Return plotly's JavaScript without importing plotly. Raise ConfigError if plotly is not installed."""
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
         raise ConfigError("a report with figures needs plotly: pip install plotly, or 'pcmcnet[serve]'.")
@@ -148,12 +148,12 @@ def _templates() -> Environment:
 
 
 def _escape_controls(value: Any) -> Any:
-    """Escape control characters; leave markup, such as the plotly script, unchanged."""
+    """Escape control characters, but leave markup, such as the plotly script, unchanged."""
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
 def _dump_json(value: Any, **_: Any) -> str:
-    """Return JSON in which all control characters are escaped; ``json.dumps`` alone does not escape DEL."""
+    """Return JSON in which all control characters are escaped. ``json.dumps`` alone does not escape DEL."""
     return json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f")
 
 
@@ -168,7 +168,7 @@ def _page_rows(blocks: Sequence[Block]) -> Iterator[list[Block]]:
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
-    """Return the report in Markdown; pictures are linked by their file names."""
+    """Return the report in Markdown, with pictures linked by their file names."""
     parts = [f"# {escaped(title)}"]
     for section in sections:
         parts += [f"## {escaped(section.title)}"] if section.title else []
@@ -203,7 +203,7 @@ def _markdown(block: Block) -> str:
 
 
 def to_text(title: str, sections: Sequence[Section]) -> str:
-    """Return the report as plain text; consecutive notes are not separated by empty lines."""
+    """Return the report as plain text, without empty lines between consecutive notes."""
     parts = [title]
     blocks_of_text = [block for section in sections for block in section.blocks if isinstance(block, Text | Table)]
     for is_note, blocks in groupby(blocks_of_text, key=lambda block: isinstance(block, Text) and block.tone == "note"):
@@ -216,7 +216,7 @@ def to_text(title: str, sections: Sequence[Section]) -> str:
 
 
 class NotebookMixin:
-    """Display of a result: one line at a Python prompt, blocks in a notebook."""
+    """Mixin that displays a result as one line at a Python prompt and as blocks in a notebook."""
 
     __slots__ = ()
 
@@ -239,7 +239,7 @@ class NotebookMixin:
 
 
 class ReportPartMixin(NotebookMixin):
-    """Notebook display of a part of an explanation, in the form of its section in the report."""
+    """Mixin that displays a part of an explanation in a notebook like its section in the report."""
 
     __slots__ = ()
 
@@ -265,7 +265,7 @@ _MAX_FACT_LENGTH = 40  # characters; in LaTeX, a longer fact becomes a note belo
 
 @dataclass(frozen=True, kw_only=True)
 class ResultContent:
-    """The contents of a printed result; ``rules`` lists the rows with a line above, counted from 0 after the header."""
+    """The contents of a printed result. A line is drawn above the rows in ``rules``, counted without the header."""
 
     title: str
     cells: Cells
@@ -281,7 +281,7 @@ class ResultContent:
 
 
 class FormatsMixin:
-    """Formats of a result: text, Markdown, HTML and LaTeX; a subclass defines ``_content``."""
+    """Mixin that formats a result as text, Markdown, HTML or LaTeX. A subclass defines ``_content``."""
 
     __slots__ = ()
 
@@ -327,7 +327,7 @@ class FormatsMixin:
         Parameters
         ----------
         caption, label
-            Caption and label of the table; if one of them is given, the table is inside a ``table`` environment.
+            Caption and label of the table. If either is given, the rows are inside a ``table`` environment.
 
         Returns
         -------
@@ -359,7 +359,7 @@ class Summary(FormatsMixin):
 
 
 def to_plain_text(*results: object, width: int | None = None) -> str:
-    """Return results as text, separated by empty lines; tables are no wider than ``width`` characters."""
+    """Return results as text, separated by empty lines. Tables are no wider than ``width`` characters."""
     with limit_table_width(width):
         return "\n\n".join(map(str, results))
 
@@ -368,7 +368,7 @@ def to_plain_text(*results: object, width: int | None = None) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Convert a value to dicts, lists, numbers and strings; infinity and NaN become None.
+    """Convert a value to dicts, lists, numbers and strings. Infinity and NaN become None.
 
     A dataclass becomes the dict of its fields, or the return value of its method ``to_dict``.
 
@@ -393,18 +393,18 @@ def to_json(value: Any) -> Any:
 
 
 class ToDictMixin:
-    """Add ``to_dict`` to a result dataclass; ``_derived`` lists the properties to include."""
+    """Mixin that adds ``to_dict`` to a result dataclass. ``_derived`` lists the properties to include."""
 
     __slots__ = ()
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON types; infinity and NaN become None.
+        """Return the values as JSON types. Infinity and NaN become None.
 
         Returns
         -------
         dict
-            Value by name of the field or derived property.
+            The value of each field and derived property, by name.
         """
         names = [*self.__dataclass_fields__, *self._derived]  # type: ignore[attr-defined]  # every subclass is a dataclass
         return {name: to_json(getattr(self, name)) for name in names}

@@ -1,8 +1,8 @@
 """The elements of a report, independent of the output format: sections of text, facts, tables and figures.
 
-A result is turned into sections once; ``formats.py`` renders them as an HTML page, as Markdown or as plain text. A
-figure holds the traces and layout of plotly and always comes with a table of its values. A page shows this table below
-the figure, and a Markdown file shows it instead of the figure.
+A result is turned into sections once. ``formats.py`` renders sections as an HTML page, as Markdown or as plain text. A
+figure holds plotly traces and a layout, and always comes with a table of its values. A page shows this table below the
+figure, and a Markdown file shows it instead of the figure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def warning(text: str) -> Text:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading within a section. If ``folded`` is set, a click on it shows or hides the blocks that follow."""
+    """A heading within a section. If ``folded`` is set, a click on the heading shows or hides the next blocks."""
 
     text: str
     folded: Literal["open", "closed"] | None = None
@@ -76,7 +76,7 @@ class Tiles:
 
 
 class Point(NamedTuple):
-    """A sentence, its supporting figures, and the name of the section that shows them."""
+    """A finding: a sentence, the numbers that support it, and the name of the section with the details."""
 
     text: str
     figures: str
@@ -97,7 +97,7 @@ class Table:
 
     ``strong`` are the indices of bold rows and ``rules`` the indices of rows with a line above, both counted from 0
     after the header. In a row with fewer cells than the header, such as the row of a failed model, the last cell spans
-    the remaining columns. If ``folded`` is set, the table is hidden until the reader clicks on that text.
+    the remaining columns. If ``folded`` is a text, the table is hidden until the reader clicks on this text.
     """
 
     cells: Cells
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def wraps(self) -> list[bool]:
-        """Whether each column has long text that may wrap; the first column never wraps."""
+        """Whether each column has long text that may wrap. The first column never wraps."""
         head, *body = self.cells
         full = [row for row in body if len(row) == len(head)]
         return [k > 0 and any(len(row[k]) > _MAX_LINE_LENGTH for row in full) for k in range(len(head))]
@@ -140,7 +140,7 @@ class Dot(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """One metric of several models, each with a value and an interval; a page draws them as SVG, without a script."""
+    """One metric of several models, each with a value and an interval. A page draws them as SVG, without a script."""
 
     metric: str
     caption: str
@@ -194,7 +194,7 @@ Block = Text | Heading | Code | Facts | Tiles | Points | Table | Figure | Interv
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report. A section with a ``name`` is listed in the table of contents; the name is its anchor."""
+    """A part of a report. A section with a ``name``, which serves as its anchor, is in the table of contents."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -207,7 +207,7 @@ class Section:
 
 
 class Thumbnail(str):
-    """A table cell that is an image; text formats show its text instead."""
+    """A table cell that is an image. Text formats show the text of the cell instead."""
 
     __slots__ = ("uri",)
     uri: str

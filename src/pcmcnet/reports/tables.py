@@ -1,6 +1,6 @@
 """Format cells of text as a table in Markdown, plain text or LaTeX.
 
-A table is a list of rows, the header first. The first column is left-aligned; the other columns, which are mostly
+A table is a list of rows, the header first. The first column is left-aligned. The other columns, which are mostly
 numbers, are right-aligned. In a row with fewer cells than the header, such as the row of a failed model, the last cell
 spans the remaining columns.
 
@@ -27,7 +27,7 @@ _WIDTH: ContextVar[int | None] = ContextVar("width of plain-text tables", defaul
 
 @contextmanager
 def limit_table_width(width: int | None) -> Iterator[None]:
-    """Limit the width of plain-text tables inside the block, in characters; None for no limit."""
+    """Limit plain-text tables inside the block to ``width`` characters. If ``width`` is None, there is no limit."""
     before = _WIDTH.set(width)
     try:
         yield
@@ -52,7 +52,7 @@ def markdown_table(cells: Cells) -> str:
 
 
 def text_table(cells: Cells, rules: Collection[int] | None = None) -> str:
-    """Return a table as plain text with aligned columns; control characters are escaped.
+    """Return a table as plain text with aligned columns and escaped control characters.
 
     With ``rules``, a line is drawn below the header and above the rows with these indices, counted from 0 after the
     header.
@@ -86,7 +86,7 @@ def _column_blocks(widths: Sequence[int], limit: int | None) -> list[list[int]]:
 def _block_text(
     cells: Cells, widths: Sequence[int], columns: Sequence[int], rules: Collection[int] | None, *, first: bool
 ) -> str:
-    """Format the first column and the given ones; short rows appear in the first block only."""
+    """Format the first column and the given columns as one block. Short rows appear in the first block only."""
     limit, lines = _WIDTH.get(), []
     rule = "-" * (widths[0] + sum(widths[k] + 2 for k in columns))
     for index, row in enumerate(cells):
@@ -104,7 +104,7 @@ def _block_text(
 
 
 class TableMixin:
-    """Formats for a result that is one table: plain text, Markdown and notebook; a subclass defines ``_cells``."""
+    """Mixin that formats a table as text, Markdown or notebook output. A subclass defines ``_cells``."""
 
     __slots__ = ()
 
@@ -140,7 +140,7 @@ class TableMixin:
 
 
 def set_short_repr(kind: type, short: Callable[[Any], str]) -> None:
-    """Set a short ``__repr__`` unless the class defines one; the default of a dataclass would print all numbers."""
+    """Set a short ``__repr__`` unless the class defines one. The default of a dataclass would print all numbers."""
     if "__repr__" not in vars(kind):
         kind.__repr__ = short  # type: ignore[assignment]
 
@@ -245,7 +245,7 @@ def latex_table(
     Parameters
     ----------
     cells
-        The header, then the rows; the first column is aligned left, the others right.
+        The header and the rows. The first column is aligned left, all others are aligned right.
     rules
         Indices of rows with a rule above, counted from 0 after the header.
     facts
@@ -279,7 +279,7 @@ def _fact(name: str, value: str, width: int) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    r"""Join cells into a row; a leading bracket is put in braces, because LaTeX reads it as an option of ``\\``."""
+    r"""Join cells into a row. A leading bracket is put in braces, because LaTeX reads it as an option of ``\\``."""
     first = f"{{{cells[0]}}}" if cells[0].startswith("[") else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"
 

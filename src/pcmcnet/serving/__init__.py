@@ -1,4 +1,5 @@
-"""Serve a fitted model over HTTP: probabilities, rates and maps as JSON, and a web page. Needs the extra ``serve``.
+"""Serve a fitted model over HTTP: probabilities, rates and maps as JSON, and a web page.
 
-``pcmcnet serve MODEL`` runs the service; :func:`pcmcnet.serving.app.create_app` returns it for any ASGI server.
+The package needs the extra ``serve``. ``pcmcnet serve MODEL`` runs the service. :func:`pcmcnet.serving.app.create_app`
+returns the application for any ASGI server.
 """

@@ -51,7 +51,7 @@ class PageFile(NamedTuple):
 
 
 def page_files() -> dict[str, PageFile]:
-    """Return the files of the page by URL path, ``/`` for index.html; empty if the page is not installed."""
+    """Return the files of the page by URL path, or an empty dict if the page is not installed."""
     folder = files("pcmcnet.serving") / "page"
     by_path = dict(_files_under(folder, "/")) if folder.is_dir() else {}
     index = by_path.pop("/index.html", None)
@@ -78,7 +78,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         408: "The body did not arrive in time.",
         413: "The body is too large, or has too many values.",
         415: "The body is not declared as JSON.",
-        422: "The query is not valid; see the message.",
+        422: "The query is not valid, for the reason in the message.",
         503: "Too many requests are in progress, or the server is stopping: try again.",
         504: "The request timed out.",
     }.items()
@@ -96,9 +96,9 @@ def create_app(
     main
         The model to serve.
     baseline
-        A second model to compare with, whose columns are among those of ``main``; default none.
+        Optional second model to compare with, whose columns must be among those of ``main``.
     settings
-        Limits and access; default :class:`~pcmcnet.serving.settings.ServeSettings`.
+        Request limits and access control (default :class:`~pcmcnet.serving.settings.ServeSettings`).
 
     Returns
     -------
@@ -175,7 +175,7 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         )
 
     about_sets = "Probabilities of the alternatives of choice sets"
-    about_map = "Share of one alternative against another as the features of an alternative vary"
+    about_map = "Share of one alternative against another as two features of an alternative vary"
     add("/v1/probabilities", service.probabilities, schemas.probabilities(), openapi.Probabilities, about_sets)
     add("/v1/rates", service.rates, schemas.rates(), openapi.Rates, "Rates between the alternatives of a choice set")
     add("/v1/map", service.map, schemas.map(), openapi.Map, about_map)
@@ -209,7 +209,7 @@ def _add_information(app: FastAPI, service: Service) -> None:
     async def examples() -> Response:
         return JSONResponse(service.example_request())
 
-    @app.get("/health", response_model=openapi.Health, summary="Whether the server responds")
+    @app.get("/health", response_model=openapi.Health, summary="Health: whether the server responds")
     @app.get("/live", response_model=openapi.Health, summary="Liveness: if this check fails, restart the process")
     async def health() -> Response:
         return JSONResponse({"status": "ok"})
@@ -228,7 +228,7 @@ def _add_information(app: FastAPI, service: Service) -> None:
 
 
 def _add_page(app: FastAPI, pages: dict[str, PageFile]) -> None:
-    """Add the files of the page; without a page, ``/`` lists the other paths."""
+    """Add the files of the page. If there is no page, ``/`` lists the other paths."""
 
     def add(path: str, file: PageFile) -> None:
         async def show() -> Response:

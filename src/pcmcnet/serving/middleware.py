@@ -1,6 +1,6 @@
 """Middleware for all requests: authentication, security headers, metrics and timeouts.
 
-It is a plain ASGI application that wraps another one and turns its exceptions into JSON responses.
+The middleware is an ASGI application that wraps another one and turns its exceptions into JSON responses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLIENT_GONE = 499  # status for the metrics only; the client has disconnected
 
 
 async def run_until_deadline(work: Awaitable[T], request: Request, seconds: float) -> T:
-    """Await ``work`` for a request with a complete body; cancel it after ``seconds``, or if the client disconnects."""
+    """Await ``work`` for a request with a complete body. Cancel ``work`` on timeout, or if the client disconnects."""
     try:
         async with asyncio.timeout(seconds) as limit:
             watch = asyncio.create_task(_stop_on_disconnect(request, limit))
@@ -92,7 +92,7 @@ class Histogram:
 
 
 class ServerMetrics:
-    """The metrics of the server; ``in_flight`` returns the number of requests in progress."""
+    """The metrics of the server. ``in_flight`` returns the number of requests in progress."""
 
     def __init__(self, in_flight: Callable[[], int] = lambda: 0) -> None:
         self.in_flight = in_flight
@@ -142,7 +142,7 @@ def _head(name: str, kind: str, help_: str) -> Iterator[str]:
 
 
 def _line(name: str, labels: Mapping[str, str] | None, value: float) -> str:
-    """Return one sample; label values are routes, statuses and bounds, which need no escaping."""
+    """Return the line of one sample. Label values are routes, statuses and bounds, which need no escaping."""
     inside = ",".join(f'{key}="{text}"' for key, text in (labels or {}).items())
     number = str(int(value)) if float(value).is_integer() else repr(float(value))
     return f"{name}{{{inside}}} {number}" if inside else f"{name} {number}"
@@ -166,10 +166,10 @@ _INTERNAL_ERROR = "internal error: see the server log."
 
 
 class GateMiddleware:
-    """Checks host and token, adds security headers and counts requests.
+    """Middleware that checks host and token, adds security headers and counts requests.
 
-    ``open_paths`` need no token; each path in ``routes`` has a separate label in the metrics. ``stopping`` returns True
-    while the server is stopping; a request that is cancelled during that time also gets a response.
+    Requests to ``open_paths`` need no token. Each path in ``routes`` has a separate label in the metrics. ``stopping``
+    returns True while the server is stopping. A request that is cancelled during shutdown also gets a response.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class GateMiddleware:
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
         if self.hosts is not None and _host(scope) not in self.hosts:
-            message = f"host: expected one of {', '.join(self.hosts)}; or serve the model with a token."
+            message = f"host: expected one of {', '.join(self.hosts)}. To allow any host, serve the model with a token."
             app = JSONResponse({"error": message}, 421)
         elif scope["path"] not in self.open_paths and not self._has_token(scope):
             message = "a token is required: send the header Authorization: Bearer TOKEN, with the token of --token."

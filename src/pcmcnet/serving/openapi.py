@@ -17,13 +17,13 @@ Value = float | bool | str | list[float | str] | None
 
 
 class ResponseModel(BaseModel):
-    """A response with these entries and no others."""
+    """Base class of responses, which have no additional entries."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Error(ResponseModel):
-    """What was expected, what was received and where, and how to correct it."""
+    """Error message: what was expected, what was received, where, and how to correct it."""
 
     error: str
 
@@ -35,13 +35,13 @@ class SetProbabilities(ResponseModel):
 
 
 class Probabilities(ResponseModel):
-    """One entry for each choice set, in the order of the request."""
+    """Probabilities of each choice set, in the order of the request."""
 
     sets: list[SetProbabilities]
 
 
 class Rates(ResponseModel):
-    """``rates[i][j]`` is the rate of leaving alternative i for j; probabilities are the stationary distribution."""
+    """``rates[i][j]`` is the rate of leaving alternative i for j. Probabilities are the stationary distribution."""
 
     rates: list[list[float]]
     probabilities: list[float]
@@ -56,26 +56,26 @@ class Map(ResponseModel):
 
 
 class OfferResponse(ResponseModel):
-    """The best offer found; indices refer to the alternatives in the request."""
+    """The best offer found. Indices refer to the alternatives in the request."""
 
     shown: list[int] = Field(description="indices of the alternatives to show")
     probabilities: list[float] = Field(
-        description="probabilities of all alternatives; 0 for alternatives that are not shown"
+        description="probabilities of all alternatives, which are 0 for alternatives not shown"
     )
-    value: float = Field(description="expected revenue of one choice, or probability of the target")
-    current_value: float = Field(description="value of the current offer, the alternatives that are available now")
+    value: float = Field(description="expected revenue per choice, or probability of the target")
+    current_value: float = Field(description="value of the current offer (the alternatives available now)")
     exact: bool = Field(description="whether the offer is proven optimal")
-    gap: float | None = Field(description="upper bound on the relative gain of a better offer; null if unknown")
-    added: list[int] = Field(description="indices of the alternatives to show that are not available now")
-    dropped: list[int] = Field(description="indices of the alternatives that are available now but should not be shown")
+    gap: float | None = Field(description="upper bound on the relative gain of a better offer, or null if unknown")
+    added: list[int] = Field(description="indices of alternatives that should be shown but are not available now")
+    dropped: list[int] = Field(description="indices of alternatives that are available now but should not be shown")
 
 
 class ColumnDescription(ResponseModel):
-    """A column of a request, with facts about it from the training table; unknown facts are null."""
+    """A column of a request, with facts about it from the training table. Unknown facts are null."""
 
     name: str
-    title: str = Field(description="display name; the name of the column if none was declared")
-    unit: str = Field(description="unit of measurement; empty if none was declared")
+    title: str = Field(description="display name (default: the name of the column)")
+    unit: str = Field(description="unit of measurement, or empty if none was declared")
     role: str = Field(description="individual, feature, alternative (the label) or available")
     kind: str = Field(description=f"number, category, flag, {', '.join([*KINDS][:-1])} or {[*KINDS][-1]}")
     field: str = Field(description="input field of the page, usually the kind")
@@ -124,7 +124,7 @@ class ServedModel(ResponseModel):
 
 
 class About(ServedModel):
-    """The main model, the columns of requests and the limits on them, and the baseline."""
+    """The main model and the baseline, the columns of requests, and the limits on requests."""
 
     version: str
     title: str = Field(description="name of the model on the page")

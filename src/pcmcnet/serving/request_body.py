@@ -20,7 +20,7 @@ from pcmcnet.serving.settings import ServeSettings
 
 
 class RequestError(Exception):
-    """An error in a request, with an HTTP status; the response is ``{"error": message}``."""
+    """An error in a request, with an HTTP status. The response is ``{"error": message}``."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ def unprocessable(message: str) -> RequestError:
 
 
 def busy(reason: str, *, close: bool = False) -> RequestError:
-    """Return the error for a request that cannot be processed now (status 503); ``close`` closes its connection."""
+    """Return the error for a request that cannot be processed now (status 503). ``close`` closes the connection."""
     headers = {"Retry-After": "1"} | ({"Connection": "close"} if close else {})
     return RequestError(503, f"{reason}: try again in a moment.", headers)
 
@@ -81,7 +81,7 @@ def json_size(content: bytes) -> JsonSize:
 
 
 def parse_strict_json(content: bytes, most: JsonSize) -> Any:
-    """Parse strict JSON within limits; raise :class:`RequestError` if it is not valid.
+    """Parse strict JSON within limits. Raise :class:`RequestError` if the text is not valid JSON or exceeds a limit.
 
     Examples
     --------
@@ -117,12 +117,12 @@ def _reject_constant(word: str) -> NoReturn:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; raise RequestError if a name occurs twice."""
+    """Return a JSON object as a dict. Raise RequestError if a name occurs twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         duplicate = next(name for name, count in counts.items() if count > 1)
-        raise RequestError(400, f"{describe_value(duplicate)} occurs twice in one object: keep one.")
+        raise RequestError(400, f"{describe_value(duplicate)} occurs twice in one object: remove one of them.")
     return values
 
 
@@ -138,7 +138,7 @@ _JSON = re.compile(r"application/(json|[\w.-]+\+json)\s*(;.*)?", re.IGNORECASE)
 
 
 class BodyReader:
-    """Reads request bodies, and limits the total size of large bodies in memory."""
+    """Reader of request bodies that limits the total size of large bodies in memory."""
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
@@ -156,14 +156,14 @@ class BodyReader:
 
 
 class BodySlot:
-    """One request body and the memory that it takes."""
+    """One request body and the memory that it occupies."""
 
     def __init__(self, bodies: BodyReader) -> None:
         self._bodies = bodies
         self.held = 0
 
     async def read(self, request: Request) -> bytes:
-        """Read the whole body; raise :class:`RequestError` if it is too large, too slow or not declared as JSON."""
+        """Read the body. Raise :class:`RequestError` if the body is too large, too slow or not declared as JSON."""
         kind = request.headers.get("content-type", "")
         if not _JSON.fullmatch(kind.strip()):
             raise RequestError(
@@ -193,7 +193,7 @@ class BodySlot:
         return bytes(content)
 
     def _hold(self, length: int) -> None:
-        """Count the memory of a body that has grown to ``length`` bytes; raise RequestError if no memory is left."""
+        """Count the memory of a body of ``length`` bytes so far. Raise RequestError if the memory limit is reached."""
         if length > LARGE_BODY_BYTES:
             more = length - self.held
             if self._bodies.held + more > self._bodies.most:

@@ -4,8 +4,8 @@
 
 Values are read like the rows of a table: numbers become float32, categories are identified by their text, and rich
 values (vectors, text, images) are read according to their kind. Each column is checked as a whole. If this check fails,
-its values are checked one by one, so that the message can name the set and the alternative. Sets and alternatives are
-counted from 0.
+the values of the column are checked one by one, so that the message can name the set and the alternative. Sets and
+alternatives are counted from 0.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class InputColumn:
 
 
 def input_columns(schema: Schema) -> dict[str, InputColumn]:
-    """Return the columns of a request, individual-level ones first; raise ConfigError if there is an outside option."""
+    """Return the columns of a request, individual-level ones first. Raise ConfigError if there is an outside option."""
     if schema.outside is not None:
         raise ConfigError(
             f"the service does not support the model's outside option {schema.outside!r}: predict tables with "
@@ -94,7 +94,7 @@ def require_compatible_baseline(baseline: ChoiceModel, main: ChoiceModel) -> Non
 def require_known_columns(
     names: Iterable[str], columns: Mapping[str, InputColumn], schema: Schema, *, individual: bool, at: str
 ) -> None:
-    """Raise RequestError for names that are not columns of the individual, or of the alternatives."""
+    """Raise RequestError if a name is not a column of the individual (``individual=True``) or of an alternative."""
     for name in names:
         column = columns.get(name)
         if column is None:
@@ -109,7 +109,7 @@ def require_known_columns(
 
 
 def require_keys(value: Any, *, required: Iterable[str], optional: Iterable[str] = (), at: str) -> dict[str, Any]:
-    """Return a JSON object; raise RequestError if it is not an object, or its keys are wrong."""
+    """Return a JSON object. Raise RequestError if the value is not an object, or has wrong keys."""
     if not isinstance(value, dict):
         raise unprocessable(f"{at}: expected an object, got {describe_value(value)}.")
     needed, allowed = list(required), [*required, *optional]
@@ -133,7 +133,7 @@ RowName = Callable[[int], str]  # a row -> its name in messages, such as "set 0,
 def parse_contents(
     values: list[Any], kind: str, at: RowName, *, nullable: bool, size: int | None, pixels: PixelBudget
 ) -> Contents:
-    """Read a column of rich values; ``at(row)`` names row and column in messages, ``size`` is the length of vectors."""
+    """Read a column of rich values. ``at(row)`` names row and column in messages. ``size`` is the length of vectors."""
     parsed: list[Any] = []
     by_text: dict[str, Any] = {}  # repeated texts and images are parsed once
     for row, value in enumerate(values):
@@ -163,7 +163,7 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class SetReader:
-    """Reads choice sets for one model; ``accepted`` are the columns that any served model reads."""
+    """Reader of choice sets for one model. ``accepted`` are the columns that any served model reads."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class SetReader:
         self.alternative = [c for c in columns if not c.is_individual and c.role != "available"]
 
     def read(self, sets: Any, *, at: str = "sets") -> ChoiceData:
-        """Read a list of choice sets; raise :class:`RequestError` if one of them is not valid."""
+        """Read a list of choice sets. Raise :class:`RequestError` if a choice set is not valid."""
         if not isinstance(sets, list) or not sets:
             raise unprocessable(f"{at}: expected a list with at least one choice set, got {describe_value(sets)}.")
         if len(sets) > self.settings.max_sets:
@@ -195,7 +195,7 @@ class SetReader:
         return self._data(individuals, groups)
 
     def _check_set(self, entry: Any, at: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Check the form and the column names of a set; return its individual and its alternatives."""
+        """Check the form and the column names of a set, and return its individual and its alternatives."""
         parts = require_keys(entry, required=["alternatives"], optional=["individual"], at=at)
         individual, alternatives = parts.get("individual", {}), parts["alternatives"]
         if not isinstance(individual, dict):
@@ -251,7 +251,7 @@ class SetReader:
         )
 
     def _available(self, every: list[dict[str, Any]], positions: list[tuple[int, int]]) -> Any:
-        """Return whether each alternative is available (M,); alternatives are available by default."""
+        """Return an (M,) mask of available alternatives. Alternatives are available by default."""
         column = self.schema.available
         if column is None:
             return np.ones(len(every), np.bool_)
@@ -267,7 +267,7 @@ class SetReader:
     def _labels(
         self, columns: Mapping[str, Column], entries: list[dict[str, Any]], sets: Any, row_name: RowName
     ) -> Categorical | None:
-        """Return the labels of the alternatives; raise RequestError if a label occurs twice in a set."""
+        """Return the labels of the alternatives. Raise RequestError if a label occurs twice in a set."""
         name = self.schema.alternative
         if name is None or name not in columns:
             return None
@@ -288,7 +288,7 @@ class SetReader:
     def _column(
         self, entries: list[dict[str, Any]], column: InputColumn, row_name: RowName, pixels: PixelBudget
     ) -> Column:
-        """Read one column of the entries."""
+        """Read one column from the entries of a request."""
         try:
             values = [entry[column.name] for entry in entries]
         except KeyError:
@@ -318,7 +318,7 @@ def _individual_name(row: int) -> str:
 
 
 def _numbers(values: list[Any], name: str, row_name: RowName, *, nullable: bool) -> Numeric:
-    """Read finite numbers; ``nullable`` allows null."""
+    """Read finite numbers, and null if ``nullable`` is True."""
     kinds = set(map(type, values))
     try:
         if kinds <= ({int, float, type(None)} if nullable else {int, float}):
@@ -339,7 +339,7 @@ def _bad_number(value: Any, nullable: bool) -> str | None:
 
 
 def _categories(values: list[Any], name: str, row_name: RowName, *, nullable: bool) -> Categorical:
-    """Read categories; numbers and booleans are converted to text."""
+    """Read categories. Numbers and booleans are converted to text."""
     kinds = set(map(type, values))
     plain = {str, int, float, bool} | ({type(None)} if nullable else set())
     if not kinds <= plain or (float in kinds and any(isinstance(v, float) and not math.isfinite(v) for v in values)):

@@ -50,7 +50,7 @@ class TimedProtocol(H11Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Start the timeout at the first byte of the headers; stop it when they are complete."""
+        """Start the timeout at the first byte of the headers, and stop it when the headers are complete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head = _stopped(self._head)
@@ -86,7 +86,7 @@ class TimedProtocol(H11Protocol):
         self._head = self._head or self.loop.call_later(self.client_timeout, self._give_up)
 
     def _give_up(self) -> None:
-        """Close a connection with incomplete headers; if some of them have arrived, send status 408."""
+        """Close a connection with incomplete headers. If some headers have arrived, send status 408."""
         if not self.transport.is_closing():
             if self.conn.trailing_data[0]:
                 message = f"the headers of the request did not arrive within {self.client_timeout:g} seconds."
@@ -99,14 +99,14 @@ class TimedProtocol(H11Protocol):
 
 
 def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    """Cancel a timer, if there is one; return None, which the caller stores instead of it."""
+    """Cancel a timer, if there is one, and return None to replace it."""
     if timer is not None:
         timer.cancel()
     return None
 
 
 def timed_protocol(client_timeout: float) -> type[TimedProtocol]:
-    """Return a protocol class with this timeout in seconds; uvicorn expects a class."""
+    """Return a protocol class with this timeout in seconds, because uvicorn expects a class."""
     return type("TimedProtocol", (TimedProtocol,), {"client_timeout": client_timeout})
 
 
@@ -121,7 +121,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 means any free port. Raise ConfigError if the address is not available."""
+    """Return a listening socket. Port 0 means any free port. Raise ConfigError if the address is not available."""
     listening = None
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -152,7 +152,7 @@ def require_token(host: str, token: str | None, *, insecure: bool) -> None:
     """Raise ConfigError if other machines could use the model without a token, unless ``insecure`` is True."""
     if token is None and not insecure and loopback_names(host) is None:
         raise ConfigError(
-            f"at {host!r} other machines could use the model without a token: set the environment variable "
+            f"at {host!r}, other machines could use the model without a token: set the environment variable "
             f"PCMCNET_TOKEN, or add --insecure to allow this."
         )
 
@@ -164,7 +164,7 @@ def server_url(listening: socket.socket) -> str:
 
 
 def run(app: Any, listening: socket.socket, *, on_start: Callable[[], None] | None = None) -> None:
-    """Serve until a signal arrives; then wait ``settings.drain`` seconds for requests in progress."""
+    """Serve until a signal arrives, then wait ``settings.drain`` seconds for requests in progress."""
     import uvicorn
 
     worker = app.state.service.worker
@@ -197,7 +197,7 @@ def run(app: Any, listening: socket.socket, *, on_start: Callable[[], None] | No
 
 @contextmanager
 def stop_on_signal() -> Iterator[None]:
-    """End the block, and only the block, on SIGTERM or Ctrl+C."""
+    """End the block, but not the process, on SIGTERM or Ctrl+C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with suppress(KeyboardInterrupt):

@@ -79,7 +79,7 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
 
 
 def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
-    """Describe a column; facts that are unknown are None."""
+    """Return the description of a column, in which unknown facts are None."""
     saved = column_facts(model, column.name)
     facts: dict[str, Any] = dict.fromkeys((*_FACTS, "typical"))
     facts |= {key: saved[key] for key in _FACTS if key in saved}
@@ -97,7 +97,7 @@ def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
 
 
 def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> list[str] | None:
-    """Return the categories in the training table; any that the saved facts lack are taken from the encoder."""
+    """Return the categories in the training table, from the saved facts and, if these are incomplete, the encoder."""
     listed: list[str] | None = facts["categories"]
     if listed is not None and facts["distinct"] is not None and len(listed) < facts["distinct"]:
         encoder: Any = getattr(model, "encoder_", None)
@@ -139,7 +139,7 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class MapGrid:
-    """A choice set, the alternative and columns that vary, and the values of both axes.
+    """A query for a map: the choice set, the alternative and the two columns that vary, and the values of both axes.
 
     ``place`` and ``between`` are indices among the available alternatives.
     """
@@ -154,7 +154,7 @@ class MapGrid:
 
     @classmethod
     def read(cls, request: Mapping[str, Any], data: ChoiceData, model: ChoiceModel, settings: ServeSettings) -> MapGrid:
-        """Check a request for a map of the single set in ``data``; ranges default to the training table's ranges."""
+        """Check a request for a map of the single set in ``data``. Ranges default to the training table's ranges."""
         x, y = (require_numeric_column(request[axis], data, axis) for axis in ("x", "y"))
         if x == y:
             raise unprocessable(f"y: expected a column other than x, got {x!r} twice.")
@@ -184,7 +184,7 @@ class MapGrid:
         return cls(data, x, y, place, (a, b), axes[0], axes[1])
 
     def sets(self) -> ChoiceData:
-        """Return a choice set for each grid point, x varying fastest."""
+        """Return a choice set for each grid point, with x varying fastest."""
         n, points = len(self.data.rows), len(self.x_values) * len(self.y_values)
         copies = compose_sets(self.data, [np.arange(n)] * points, np.zeros(points, np.int64))
         moving = np.arange(points) * n + self.place
@@ -200,7 +200,7 @@ class MapGrid:
         return copies
 
     def response(self, log_p: Floats) -> dict[str, Any]:
-        """Return the axes and ``share[row of y][column of x]``; null if neither alternative is ever chosen."""
+        """Return the axes and ``share[y][x]``, in which null means that both alternatives have probability 0."""
         by_point = log_p.reshape(-1, len(self.data.rows))
         a, b = (by_point[:, place] for place in self.between)
         with np.errstate(invalid="ignore"):  # -inf minus -inf
@@ -212,7 +212,7 @@ class MapGrid:
 
 
 def require_numeric_column(name: Any, data: ChoiceData, axis: str) -> str:
-    """Return the name of a numeric feature; raise RequestError for any other value."""
+    """Return the name of a numeric feature. Raise RequestError for any other value."""
     numeric = [name for name, column in data.features.items() if isinstance(column, Numeric)]
     if not isinstance(name, str) or name not in numeric:
         hint = did_you_mean(name[:100], numeric) if isinstance(name, str) else ""
@@ -301,7 +301,7 @@ class OfferQuery:
 
     @classmethod
     def read(cls, request: Mapping[str, Any], data: ChoiceData, now: Ints) -> OfferQuery:
-        """Check a request for an offer from the single set in ``data``; ``now`` are the indices shown currently."""
+        """Check a request for an offer from the single set in ``data``. ``now`` lists the indices shown today."""
         # 1. Check the size of the set and the goal.
         n = len(data.rows)
         if n > MAX_OFFER_ALTERNATIVES:
@@ -332,7 +332,7 @@ class OfferQuery:
         # 3. Read the limits of the size, and write all constraints as rows.
         least, most = (_size(request, key, default, n) for key, default in (("least", 1), ("most", n)))
         if least > most or always.sum() > most:
-            raise unprocessable(f"most: expected at least 'least' and the number of entries of 'keep', got {most}.")
+            raise unprocessable(f"most: expected a number not below 'least' or the length of 'keep', got {most}.")
         shown_now = np.zeros(n, np.bool_)
         shown_now[now] = True
         every = np.ones((1, n))
@@ -342,7 +342,7 @@ class OfferQuery:
         )
 
     def evaluate(self, model: ChoiceModel) -> tuple[OfferValue, SearchResult | None]:
-        """Return revenue as a function of the offer, and the best offer if each offer needs a call of the model."""
+        """Return revenue as a function of the offer and, if each offer needs a call of the model, the best offer."""
         value = structure_of(model, self.data, self.revenue)
         if not isinstance(value, BlackBoxModel):
             return value, None
@@ -352,7 +352,7 @@ class OfferQuery:
         return value, self.search(value)
 
     def search(self, value: OfferValue) -> SearchResult:
-        """Search from a few offers, then try to prove optimality within a second."""
+        """Search for the best offer from a few starts, then try to prove its optimality within a second."""
         starts = starting_offers(self.rows, self.revenue, _STARTS, np.random.default_rng(0))
         if self.rows.allow(self.now[None])[0]:
             starts = np.concatenate([starts, self.now[None]])
@@ -395,7 +395,7 @@ _READER_THREADS = 2  # more would block the interpreter for other requests
 
 
 class Service:
-    """The served models and their queries; a worker thread runs the models."""
+    """The served models and their queries. A worker thread runs the models."""
 
     def __init__(self, main: ChoiceModel, baseline: ChoiceModel | None, settings: ServeSettings) -> None:
         self.models: dict[str, ChoiceModel] = {"main": main}
@@ -472,7 +472,7 @@ class Service:
         return query.response(value, best)
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:
-        """Return a request for probabilities with choice sets of the training table, all of them or the first ones."""
+        """Return a request for the probabilities of the first ``most`` example choice sets, or of all examples."""
         if not self.examples:
             message = "the model was saved by an earlier version, without an example: fit and save it again."
             raise RequestError(404, message)
@@ -486,13 +486,13 @@ class Service:
         return name
 
     async def _read(self, name: str, sets: Any) -> ChoiceData:
-        """Read choice sets, in a thread if there are many of them or they contain rich values such as images."""
+        """Read choice sets, in a thread if there are many sets or if the sets contain rich values such as images."""
         read = self.readers[name].read
         slow = isinstance(sets, list) and (len(sets) > _MAX_SETS_IN_LOOP or bool(self.models[name].schema.kinds))
         return await self._in_thread(read, sets) if slow else read(sets)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in a thread, so that the event loop stays free; skip it if the request is cancelled."""
+        """Call a function in a thread, so that the event loop stays free. Skip the call if the request is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def _log_proba(

@@ -13,52 +13,53 @@ TOKEN_VARIABLE = "PCMCNET_TOKEN"  # the environment variable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeSettings:
-    """Limits and access of a server.
+    """Request limits and access control of a server.
 
     Parameters
     ----------
     token
-        Bearer token that requests must send; default None: no authentication.
+        Bearer token that requests must send. If None (the default), there is no authentication.
     hosts
-        Allowed values of the Host header; default None: any. Without a token, only names of this machine are safe: a
-        web page on another site could otherwise reach the service by DNS rebinding.
+        Allowed values of the Host header. If None (the default), any value is allowed. Without a token, only names of
+        this machine are safe: a web page on another site could otherwise reach the service by DNS rebinding.
     max_sets, max_alternatives
         Maximum number of choice sets in a request (default 1,000) and of alternatives in a set (default 500).
     max_pairs
         Maximum number of ordered pairs of alternatives in a request, summed over its sets (default 2,000,000). The
         running time of a chain model is proportional to this number.
     max_body
-        Maximum size of a request body, in bytes; default 4,000,000.
+        Maximum size of a request body, in bytes (default 4,000,000).
     max_bodies
         Maximum total size of all bodies above 64 KiB in memory, from arrival to response, in bytes (default
         64,000,000). Further requests get status 503, but one body of ``max_body`` is always accepted. Parsed bodies
         take up to ten times as much memory.
     max_values, max_depth
         Maximum number of JSON values in a request, counting lists and objects (default 400,000), and maximum nesting
-        depth (default 100). Both are counted before any object is created. A request needs six levels; 400,000 values
-        of the worst kind take 50 MB and half a second.
+        depth (default 100). Values and depth are counted before any object is created. A valid request has six levels.
+        In the worst case, 400,000 values take 50 MB and half a second.
     max_pixels
-        Maximum number of pixels in the images of a request, counted before decoding; default 25,000,000.
+        Maximum number of pixels in the images of a request, counted before decoding (default 25,000,000).
     max_points
-        Maximum number of map points along each axis; default 50.
+        Maximum number of map points along each axis (default 50).
     queue
-        Maximum number of requests in progress, counted from the end of their bodies (default 256); further requests get
+        Maximum number of requests in progress, counted from the end of their bodies (default 256). Further requests get
         status 503.
     batch_sets, batch_pairs
         Maximum number of choice sets (default 1,000) and of pairs (default 100,000) in a batch. A larger request is
-        predicted in chunks, which alternate with the batches of other requests. 100,000 pairs take 50 ms for a network
-        of 64x64 units.
+        predicted in chunks, which alternate with the batches of other requests. A batch of 100,000 pairs takes 50 ms
+        for a network of 64x64 units.
     gather
-        Time that the first request of a batch waits for requests that are still being read, in seconds; default 0.003.
+        Time that the first request of a batch waits for requests that are still being read, in seconds (default 0.003).
     head_timeout, body_timeout
         Timeouts for the headers (default 10) and the body (default 30) of a request, in seconds. A client that reads
         less than 64 KiB of a long response within ``head_timeout`` is disconnected.
     deadline
-        Timeout from the end of the body to the response, in seconds (default 30); then the request gets status 504.
+        Timeout from the end of the body to the response, in seconds (default 30). After this time, the request gets
+        status 504.
     drain
-        Time for requests in progress to finish when the server stops, in seconds; default 20.
+        Time for requests in progress to finish when the server stops, in seconds (default 20).
     title
-        Name of the model on the page; default: its class.
+        Name of the model on the page (default: the class of the model).
 
     Raises
     ------
@@ -102,7 +103,7 @@ class ServeSettings:
 
 
 def resolve_token(token: str | None) -> str | None:
-    """Return the token, by default from the environment variable; raise ConfigError if the variable is empty."""
+    """Return the token, by default from the environment. Raise ConfigError if the environment variable is empty."""
     if token is None:
         token = os.environ.get(TOKEN_VARIABLE)
         if token is not None and not token.strip():

@@ -3,8 +3,8 @@
 Requests that arrive while the thread is busy are predicted together in one batch. When the thread is free, it waits a
 few milliseconds for requests that are still being read. A query that is too large for one batch is split into chunks,
 which alternate with the batches of small queries: small queries do not wait until the large one is complete, and a
-cancelled query stops between two chunks. The number of requests in progress is limited; further requests are rejected
-immediately. A query that fails does not affect the others in its batch.
+cancelled query stops between two chunks. The number of requests in progress is limited. Further requests are rejected
+immediately. A query that fails does not affect the other queries in its batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger("pcmcnet.serving")
 
 
 def concat_requests(parts: Sequence[ChoiceData]) -> ChoiceData:
-    """Concatenate choice data with the same schema; unavailable rows are dropped."""
+    """Concatenate choice data with the same schema, without unavailable rows."""
     first = parts[0]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.sizes for part in parts]))])
     labels = [part.labels for part in parts if part.labels is not None]
@@ -69,7 +69,7 @@ def _append(columns: Sequence[Column]) -> Column:
 
 
 def _append_categories(columns: Sequence[Categorical]) -> Categorical:
-    """Concatenate categorical columns; categories with the same name get the same code."""
+    """Concatenate categorical columns. Categories with the same name get the same code."""
     code_of: dict[str, int] = {}
     codes = []
     for column in columns:
@@ -87,7 +87,7 @@ QueryKind = Literal["log_proba", "rates", "offer"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A query about choice sets; its result is (N,) log-probabilities, the (n, n) rates of one set, or an offer.
+    """A query about choice sets. The result is (N,) log-probabilities, the (n, n) rates of one set, or an offer.
 
     A request cancels its query by cancelling the future ``result``.
     """
@@ -109,7 +109,7 @@ class Job:
         return self.query == other.query == "log_proba" and self.model == other.model
 
     def position_of(self, label: str) -> str:
-        """Return a text that says where in the request a label first occurs."""
+        """Return a description of where a label first occurs in the request."""
         data = self.data if self.request_sets is None else self.request_sets
         labels = data.labels
         assert labels is not None
@@ -141,7 +141,7 @@ class ChunkedJob:
         return replace(self.job, data=self.job.data.subset(np.arange(start, stop)), result=Future())
 
     def add(self, chunk: Job) -> bool:
-        """Add the result of a chunk; return True if chunks are left."""
+        """Add the result of a chunk. Return True if more chunks remain."""
         error = chunk.result.exception()
         if error is not None:
             self.job.finish(error)
@@ -154,7 +154,7 @@ class ChunkedJob:
 
 
 def chunk_starts(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> list[int]:
-    """Return the starts of chunks within both limits, given the pairs of each set; a single set may exceed a limit.
+    """Return the starts of chunks within both limits, given the pairs of each set. A single set may exceed a limit.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class HasRates(Protocol):
 
 
 def has_single_chain(model: ChoiceModel) -> TypeGuard[HasRates]:
-    """Return True if predictions are the stationary distribution of one chain; a mixture has several chains."""
+    """Return True if predictions are the stationary distribution of one chain. A mixture has several chains."""
     return isinstance(model, HasRates) and getattr(model, "n_chains", 1) == 1
 
 
@@ -209,7 +209,7 @@ class Worker:
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:
-        """Admit a request for the duration of the block; raise RequestError if the server is busy or stopping."""
+        """Admit a request for the duration of the block. Raise RequestError if the server is busy or stopping."""
         with self._changed:
             if (refusal := self.refusal()) is not None:
                 raise refusal
@@ -225,7 +225,7 @@ class Worker:
                 self._changed.notify_all()
 
     def refusal(self) -> RequestError | None:
-        """Return the error with which a request would be rejected now; None if it would be admitted."""
+        """Return the error with which a request would be rejected now, or None if the server accepts requests."""
         if self._closed:
             return busy("the server is stopping", close=True)
         if self.in_flight >= self.settings.queue:
@@ -233,7 +233,7 @@ class Worker:
         return None
 
     def put(self, job: Job, *, first: bool) -> Future[Any]:
-        """Queue a job; ``first`` is True for the first job of a request."""
+        """Queue a job. ``first`` is True for the first job of a request."""
         sets, pairs = self.settings.batch_sets, self.settings.batch_pairs
         fits = job.query != "log_proba" or (len(job.data) <= sets and job.pairs <= pairs)
         large = None if fits else ChunkedJob(job, sets, pairs)
@@ -286,7 +286,7 @@ class Worker:
                         self._large.append(work)
 
     def _next(self) -> list[Job] | ChunkedJob | None:
-        """Wait for the next batch or large query; return None when the worker is closed and the queues are empty."""
+        """Wait for the next batch or large query. Return None when the worker is closed and the queues are empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._large or self._closed)
             if not self._waiting and not self._large:
@@ -306,7 +306,7 @@ class Worker:
             return batch
 
     def _next_batch(self) -> tuple[list[Job], deque[Job]]:
-        """Split the queue into the next batch, within its limits, and the rest; cancelled jobs are dropped."""
+        """Split the queue into the next batch, within its limits, and the rest. Cancelled jobs are dropped."""
         batch: list[Job] = []
         rest: deque[Job] = deque()
         sets = pairs = 0
@@ -322,7 +322,7 @@ class Worker:
         return batch, rest
 
     def _finish(self, batch: list[Job]) -> None:
-        """Compute the results of a batch and set them."""
+        """Compute a batch and set the results of its jobs."""
         if batch:
             self.metrics.batch(sets=sum(len(job.data) for job in batch), requests=len(batch))
             for job, outcome in zip(batch, self._outcomes(batch), strict=True):
@@ -338,7 +338,7 @@ class Worker:
             return [outcome for job in batch for outcome in self._outcomes([job])]
 
     def _client_error(self, job: Job, error: Exception) -> Exception:
-        """Return a model's error in terms of the request."""
+        """Return an error of the model, reworded for the client."""
         if isinstance(error.__cause__, IndexError):
             for kind in self.models[job.model].schema.contents.values():
                 if (message := KINDS[kind].unknown) is not None:
@@ -353,7 +353,7 @@ class Worker:
         return error
 
     def _compute(self, batch: list[Job]) -> list[Any]:
-        """Return the result of each job from one call of the model; raise PcmcNetError if it is not finite."""
+        """Return the result of each job from one call of the model. Raise PcmcNetError if a result is not finite."""
         model, data = self.models[batch[0].model], concat_requests([job.data for job in batch])
         if batch[0].query == "rates":
             assert isinstance(model, HasRates)
@@ -378,6 +378,6 @@ class Admission:
         self.is_unqueued = True
 
     def put(self, job: Job) -> Future[Any]:
-        """Queue a job; return the future of its result."""
+        """Queue a job and return the future of its result."""
         first, self.is_unqueued = self.is_unqueued, False
         return self._worker.put(job, first=first)

@@ -1,4 +1,4 @@
-"""One training loop for all networks, and prediction in batches."""
+"""The training loop that all networks share, and prediction in batches."""
 
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.config import TrainConfig

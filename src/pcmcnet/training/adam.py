@@ -1,8 +1,9 @@
 """Adam (Kingma & Ba, 2015) with decoupled weight decay (Loshchilov & Hutter, 2019), in one call for all weights.
 
-The results are the same as with ``torch.optim.AdamW`` and ``fused=True``, and the state has the same form. Creating the
-first ``AdamW`` loads torch's compiler, which takes longer than fitting a small table. The fused function used here is
-not part of torch's public interface, so the formula is computed directly in versions of torch without this function.
+The results are the same as those of ``torch.optim.AdamW`` with ``fused=True``, and so is the form of the optimiser
+state. ``AdamW`` itself is not used, because creating the first one loads torch's compiler, which takes longer than
+fitting a small table. The fused function used here is not part of torch's public interface, so the formula is computed
+directly in versions of torch without this function.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ AdamState = Mapping[int, Mapping[str, Tensor]]
 
 
 class Slot(NamedTuple):
-    """A weight with the running means of its gradient and of the squared gradient."""
+    """A weight with the running means of its gradient and squared gradient."""
 
     weight: Tensor
     exp_avg: Tensor
@@ -30,9 +31,9 @@ class Slot(NamedTuple):
 
 
 class Adam:
-    """Adam for some weights. The weights in ``without_decay`` have no weight decay.
+    """Adam optimiser in which the weights in ``without_decay`` have no weight decay.
 
-    ``lr`` may be changed at any time and may be a tensor.
+    The learning rate ``lr`` may be a tensor and may be changed at any time.
     """
 
     def __init__(
@@ -80,7 +81,10 @@ class Adam:
 def _plain_adamw_(
     *lists: list[Tensor], lr: float | Tensor, beta1: float, beta2: float, weight_decay: float, eps: float, **_: bool
 ) -> None:
-    """Update weights like torch's fused function, given weights, gradients, means, squares, an unused list, steps."""
+    """Update weights like torch's fused function.
+
+    The lists hold weights, gradients, means, squares, an unused entry, and steps.
+    """
     *tensors, _unused, steps = lists
     for w, g, m, v, step in zip(*tensors, steps, strict=True):
         # 1. Apply the decoupled decay.
@@ -94,7 +98,7 @@ def _plain_adamw_(
 
 
 def for_each(operator: str, tensors: list[Tensor], value: float | Tensor) -> None:
-    """Apply an operator of torch in place to all tensors, in one call if torch has a multi-tensor version."""
+    """Apply a torch operator in place to all tensors, in one call if torch has a multi-tensor version of it."""
     one_call = getattr(torch, f"_foreach_{operator}_", None)
     if one_call is not None:
         one_call(tensors, value)
@@ -104,5 +108,5 @@ def for_each(operator: str, tensors: list[Tensor], value: float | Tensor) -> Non
 
 
 def _call_key(slot: Slot) -> tuple[str, str, float]:
-    """Return the properties that all weights of a call share: device, dtype, decay."""
+    """Return the properties that all weights updated in one call share: device, dtype and weight decay."""
     return str(slot.weight.device), str(slot.weight.dtype), slot.decay

@@ -1,15 +1,15 @@
-"""The first part of a recorded step on a CUDA device (reading its batch) and the last (clipping, Adam and the sums).
+"""The first part of a recorded step on a CUDA device (reading a batch) and the last part (clipping, Adam and sums).
 
 A recorded step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, at the position given by
-the number of steps so far. The device counts the steps, so that the host only launches the graph. Shapes: sets of all
-batches, one after another (S,), start of each batch (K,) -> sets of the next batch (B,).
+the number of steps so far. The device counts the steps, so that the host only launches the graph. Shapes: concatenated
+sets of all batches (S,), start of each batch (K,) -> sets of the next batch (B,).
 
-``ClippedAdam`` updates all weights in two kernels, however many weights there are. In torch's multi-tensor functions a
-program updates 65,536 weights. A small network therefore has only a few programs, and a step waits longer for them than
-for the products of its first layer. Here a program updates ``WEIGHTS_PER_PROGRAM`` weights. The formulas are the same
-as in :mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table holds the addresses of
-weights, means, squares and step counts. Gradients, whose memory differs between recorded graphs, are first copied
-into one row.
+``ClippedAdam`` updates all weights in two kernels, however many weights there are. In torch's multi-tensor functions,
+each program of a kernel updates 65,536 weights. A small network therefore has only a few programs, and a step waits
+longer for these programs than for the products of its first layer. Here each program updates ``WEIGHTS_PER_PROGRAM``
+weights. The formulas are the same as in :mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`.
+A table holds the addresses of weights, means, squares and step counts. Gradients, whose addresses differ between
+recorded graphs, are first copied into one row.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -38,7 +38,7 @@ PARTIAL_SUMS = 256  # partial sums of the squared gradient, one per program. Not
 
 
 class EpochTape:
-    """The batches of an epoch on the device, at fixed addresses unless a later epoch is longer."""
+    """The batches of an epoch in device memory, whose addresses change only if a later epoch is longer."""
 
     def __init__(self, device: torch.device) -> None:
         self.lr = torch.zeros((), device=device)  # of the last step
@@ -48,7 +48,7 @@ class EpochTape:
         self.rates = torch.zeros(0, device=device)
 
     def write(self, plan: Sequence[Ints], rates: Sequence[float], seed: int) -> bool:
-        """Write a new epoch; return True if it fits into the existing memory."""
+        """Write a new epoch to the tape, and return True if the epoch fits into the existing memory."""
         # 1. Lay out the epoch: sets of all batches, start of each batch, learning rates.
         begins = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
         epoch = {"sets": np.concatenate(plan), "begins": begins, "rates": np.array(rates, np.float32)}
@@ -65,7 +65,7 @@ class EpochTape:
         return fits
 
     def take(self, count: int) -> Tensor:
-        """Advance to the next step; return the ``count`` sets of its batch."""
+        """Advance to the next step, and return the ``count`` sets of its batch."""
         index = self.sets.new_empty(count)
         arguments = (self.at, self.begins, self.sets, self.rates, index, self.lr, self.seeds, count)
         launch(_take, (1,), *arguments, S=SEEDS_PER_STEP, C=SETS_PER_COPY)
@@ -81,7 +81,7 @@ class WeightTable(NamedTuple):
 
 
 class ClippedAdam:
-    """The steps of an ``Adam`` whose weights are all float32 and contiguous, after clipping the gradients."""
+    """Adam steps with gradient clipping, for weights that are all float32 and contiguous."""
 
     def __init__(self, adam: Adam, max_norm: float) -> None:
         self.adam, self.max_norm = adam, max_norm
@@ -93,7 +93,7 @@ class ClippedAdam:
         return all(s.weight.dtype == torch.float32 and s.weight.is_contiguous() for s in adam.slots)
 
     def step(self, loss: Tensor, weight: Tensor, total: Tensor) -> None:
-        """Update the weights that have a gradient; add loss, weight and the norm before clipping to the totals (3,)."""
+        """Update the weights that have a gradient, and add loss, weight and unclipped norm to the totals (3,)."""
         # 1. Find the weights with a gradient; each combination of them gets one table.
         moved = tuple(k for k, slot in enumerate(self.adam.slots) if slot.weight.grad is not None)
         if moved not in self.tables:
@@ -111,7 +111,7 @@ class ClippedAdam:
 
 
 def _table(slots: Sequence[Slot]) -> WeightTable:
-    """Return the address table of some weights, in the order of their gradients in the row."""
+    """Return the address table of some weights, in the order in which the row holds their gradients."""
     places, blocks, begin = [], [], 0
     for k, slot in enumerate(slots):
         tensors = (slot.weight, slot.exp_avg, slot.exp_avg_sq, slot.step)
@@ -125,7 +125,7 @@ def _table(slots: Sequence[Slot]) -> WeightTable:
 
 @triton.jit(do_not_specialize=["count"])
 def _take(at, begins, sets, rates, index, lr, seeds, count, S: tl.constexpr, C: tl.constexpr):
-    """Copy the sets of the next batch, its learning rate and its seeds, and count the step."""
+    """Copy the sets, the learning rate and the seeds of the next step, and increment the step count."""
     wait_for_earlier()
     step, seed, s = tl.load(at), tl.load(at + 1).to(tl.uint32), tl.arange(0, S)
     sets += tl.load(begins + step)
@@ -141,7 +141,7 @@ def _take(at, begins, sets, rates, index, lr, seeds, count, S: tl.constexpr, C: 
 
 @triton.jit(do_not_specialize=["count"])
 def _square_sums(row, parts, slots, count, K: tl.constexpr, S: tl.constexpr, C: tl.constexpr):
-    """Compute partial sums of the squared gradient; increment the step of each weight."""
+    """Compute partial sums of the squared gradient, and increment the step count of each weight."""
     wait_for_earlier()
     at = tl.program_id(0) * C + tl.arange(0, C)
     total = tl.zeros((C,), tl.float32)
@@ -175,7 +175,7 @@ def _move(
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Update a block of a weight."""
+    """Update one block of a weight tensor."""
     wait_for_earlier()
     # 1. Compute the norm of the whole gradient, and locate this block of a weight.
     norm = tl.sqrt(tl.sum(tl.load(parts + tl.arange(0, P)), 0))

@@ -1,9 +1,10 @@
-"""Batches on a CUDA device: one kernel gathers a batch and one writes its results back; torch would need dozens.
+"""Batches on a CUDA device: one kernel gathers a batch, and one kernel writes its results back.
 
-``gather`` returns the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
-positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first alternative; sets (S, F) -> (B, F).
-``scatter`` writes log-probabilities to the rows of their alternatives, and the largest deviation of a sum of p from 1:
-log p (B, J), positions of the sets (B,) -> log p (N,), set after set.
+PyTorch would need dozens of kernels for the same work. ``gather`` returns the same batch as
+:meth:`pcmcnet.data.batches.EncodedSets.gather`, in which padding repeats the first alternative. Shapes: positions (B,),
+alternatives (N, F) -> (B, J, F), and sets (S, F) -> (B, F). ``scatter`` writes log-probabilities to the rows of their
+alternatives, and computes the largest deviation of a probability sum from 1. Shapes: log p (B, J), positions of the
+sets (B,) -> log p (N,) in the order of the sets.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -23,7 +24,7 @@ SPREAD_BLOCK = 128  # alternatives that a program writes at a time. Not tuned
 
 
 def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
-    """Gather sets by positions (B,), padded to ``places`` alternatives; for data without contents and persons."""
+    """Gather sets by positions (B,), padded to ``places`` alternatives, from data without contents or persons."""
     sets = len(index)
     features, individual = (data.numeric, data.categorical), (data.individual_numeric, data.individual_categorical)
     wide = [x.new_empty(sets, places, x.shape[1]) for x in features]
@@ -48,7 +49,7 @@ def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
 
 @triton.jit
 def _copy_rows(rows, out, first, n, b, J, F, C: tl.constexpr):
-    """Copy n rows, beginning at ``first``, to set b; repeat the first row up to J rows."""
+    """Copy n rows, beginning at ``first``, to set b, and pad to J rows with copies of the first row."""
     out += b * J * F
     for begin in range(0, J * F, C):
         at = begin + tl.arange(0, C)
@@ -98,7 +99,7 @@ def _gather(
 
 
 def scatter(log_p: Tensor, index: Tensor, data: EncodedSets, flat: Tensor) -> None:
-    """Write log p of the batch in float64; the last entry of ``flat`` is the largest deviation of a sum from 1."""
+    """Write log p of a batch to ``flat`` in float64, and the largest deviation of a sum from 1 to its last entry."""
     arguments = (log_p.contiguous(), index, data.starts, data.counts, flat, len(flat) - 1, log_p.shape[1])
     launch(_spread, (len(index),), *arguments, C=SPREAD_BLOCK, num_warps=1)
 

@@ -1,8 +1,8 @@
-"""The state of a training run on disk: one safetensors file per run, replaced atomically after epochs.
+"""Checkpoints of training runs: one safetensors file per run, which is replaced atomically after epochs.
 
-Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, the progress within a long epoch, the history,
-the state of early stopping, the identity of the run (options, data, seed) and a hash over everything.
-Reading the file executes no code.
+The tensors are named module/*, best/* and optimiser/<parameter>/*. The metadata contain the epoch, the progress within
+a long epoch, the history, the state of early stopping, the identity of the run (options, data, seed) and a hash over
+everything. Reading the file executes no code.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EpochProgress:
 
 @dataclass
 class RunState:
-    """State of a training run after an epoch, or within one."""
+    """State of a training run, after or within an epoch."""
 
     epoch: int = 0  # last complete epoch
     within: EpochProgress | None = None  # progress of the next epoch
@@ -72,7 +72,7 @@ class RunState:
     optimiser: dict[int, Tensors] = field(default_factory=dict)
 
     def copy_to_host(self) -> RunState:
-        """Return a copy in host memory, because the run continues to change the tensors of this state."""
+        """Return a copy of the state in host memory, because the run continues to change the tensors."""
         copy = replace(
             self,
             history=list(self.history),
@@ -88,9 +88,9 @@ class RunState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file and the identity of a run.
+    """The checkpoint file of a run, and the identity of the run.
 
-    A run can be resumed only with an equal ``identity``, which may be any JSON value.
+    A run can only be resumed with the same ``identity``, which must be JSON-compatible.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class Checkpoint:
     resume: bool = False
 
     def write(self, state: RunState) -> None:
-        """Replace the file with a new state."""
+        """Replace the checkpoint file with a new state."""
         # 1. Give each tensor a flat name.
         tensors = {f"module/{k}": v for k, v in state.module.items()}
         tensors |= {f"best/{k}": v for k, v in state.best.items()}
@@ -112,7 +112,7 @@ class Checkpoint:
         write_bytes(self.path, content, named=f"checkpoint {self.path}")
 
     def read(self) -> RunState | None:
-        """Return the state to resume from; None without ``resume`` or without a file."""
+        """Return the state to resume from, or None if ``resume`` is False or the file does not exist."""
         if not self.resume or not self.path.exists():
             return None
         tensors, text = self._load()
@@ -127,7 +127,7 @@ class Checkpoint:
         return state
 
     def _load(self) -> tuple[Tensors, str]:
-        """Return the tensors and the JSON text of the file; raise if it is damaged or was altered."""
+        """Return the tensors and the JSON text of the file, or raise ArtifactError if it is damaged or was altered."""
         try:
             with safe_open(self.path, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -143,10 +143,10 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writes states of a run in a thread while the run continues: the first, the last, and some states in between.
+    """Writer that saves states of a run in a thread: the first state, the last one, and some states in between.
 
-    The run does not wait for the disk; an error in the thread is raised at a later state. In a group, the first process
-    writes every state, and waits until it is written.
+    The run does not wait for the disk. An error in the thread is raised when a later state is saved. In a process
+    group, the first process saves every state, and waits until the state is on disk.
     """
 
     def __init__(self, checkpoint: Checkpoint | None) -> None:
@@ -157,7 +157,7 @@ class CheckpointWriter:
         self._writing.set_result(None)
 
     def save(self, state: RunState) -> None:
-        """Copy the state; start writing it if the last write is done and ``SECONDS_BETWEEN_WRITES`` have passed."""
+        """Copy the state, and write it if the last write is done and ``SECONDS_BETWEEN_WRITES`` have passed."""
         if self._checkpoint is None:
             return
         # 1. The copy replaces an earlier unwritten state, whose memory is freed first.
@@ -171,7 +171,7 @@ class CheckpointWriter:
             self._write()
 
     def wait(self) -> None:
-        """Wait until the newest state is on the disk."""
+        """Wait until the newest state is on disk."""
         self._write()
         self._writing.result()
 
@@ -197,7 +197,7 @@ class CheckpointWriter:
 
 
 def _on_host(tensors: Tensors) -> Tensors:
-    """Start copying tensors to the host; copies from a CUDA device use page-locked memory."""
+    """Copy tensors to the host, asynchronously from a CUDA device."""
     return {k: v.detach().to("cpu", copy=True, non_blocking=v.is_cuda) for k, v in tensors.items()}
 
 
@@ -229,7 +229,7 @@ def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, An
 
 
 def _digest(tensors: Tensors, text: str) -> str:
-    """Return a hash over the entries and over names, dtypes, shapes and bytes of the tensors."""
+    """Return a hash of the JSON text and of the names, dtypes, shapes and bytes of the tensors."""
     digest = hashlib.sha256(text.encode())
     for key in sorted(tensors):
         tensor = tensors[key]

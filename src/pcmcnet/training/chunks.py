@@ -1,8 +1,8 @@
-"""Log-probabilities of choice sets, chunk by chunk: threads read and encode chunks while the device predicts.
+"""Log-probabilities of choice sets in chunks: threads read and encode chunks while the device predicts.
 
     chunk  ->  encoded sets on the device  ->  log p (B, J) of each batch  ->  log p (N,), set after set, on the host
 
-Chunks are in the order of the table. The device may be a CPU, so that tests run the same code as a GPU.
+Results are in the order of the table. The same code runs on a CPU, so that tests need no GPU.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def predict_chunks(
     pair_budget: int,
     max_sum_error: float | None = None,
 ) -> Iterator[Floats | ChunkProblem]:
-    """Yield log p (N,) of the alternatives of each chunk, set after set; stop after the first problem.
+    """Yield the log-probabilities (N,) of each chunk, in the order of the sets, and stop after the first problem.
 
-    It is a problem, for example, if the probabilities of a set have a sum that differs from 1 by ``max_sum_error`` or
-    more. If ``max_sum_error`` is None, the default, the caller checks the sums.
+    For example, it is a problem if the probabilities of a set sum to a value that differs from 1 by ``max_sum_error``
+    or more. If ``max_sum_error`` is None (default), the sums are not checked.
     """
     unseen, spans, problems = UnseenCounts(), dict[str, Span](), list[ChunkProblem]()
 
@@ -73,7 +73,7 @@ def predict_chunks(
 def encode_chunks(
     encoder: Encoder, chunks: Iterable[Chunk | ChunkProblem | ChoiceData], device: torch.device
 ) -> Iterator[EncodedChunk | ChunkProblem]:
-    """Encode chunks on a device in threads, and yield them in order."""
+    """Encode chunks on a device in several threads, and yield the encoded chunks in order."""
     tasks = (partial(encode_chunk, encoder, chunk, device) for chunk in chunks)
     if device.type != "cuda":
         return results_in_order(tasks, ENCODING_THREADS)
@@ -87,7 +87,7 @@ def encode_chunks(
 def _on_stream(
     stream: torch.cuda.Stream, encode: Callable[[], EncodedChunk | ChunkProblem], reader: torch.cuda.Stream
 ) -> EncodedChunk | ChunkProblem:
-    """Encode a chunk on a separate stream; its memory is not reused before the reader's stream is done with it."""
+    """Encode a chunk on a separate stream, and keep its memory until the reader's stream has finished with it."""
     with torch.cuda.stream(stream):
         chunk = encode()
     stream.synchronize()
@@ -98,18 +98,20 @@ def _on_stream(
 
 @cache
 def _streams(device: torch.device) -> list[torch.cuda.Stream]:
-    """Return streams for encoding; they are reused, because memory freed on a stream is available on this stream only.
+    """Return the streams for encoding, which are cached because memory freed on a stream is available only there.
 
-    They have priority over the network, whose kernels would delay each of their short kernels by milliseconds.
+    The streams have a high priority, because the network's kernels would otherwise delay each short encoding kernel by
+    milliseconds.
     """
     return [torch.cuda.Stream(device, priority=-1) for _ in range(ENCODING_THREADS)]  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
 def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
-    """Return (N + 1,) log-probabilities of all alternatives, set after set, then the largest deviation of a sum from 1.
+    """Return the log-probabilities of all alternatives and, as the last of N + 1 entries, the largest error of a sum.
 
-    They are on the device, which may still be computing them when the function returns.
+    The error is the deviation of a set's probability sum from 1. The device may still be computing the values when the
+    function returns.
     """
     n = len(data.numeric)
     flat = torch.zeros(n + 1, dtype=torch.float64, device=data.device)

@@ -1,9 +1,10 @@
-"""Training steps of small networks on a CPU in compiled code: one call for many batches (``compiled_steps.c``).
+"""Training steps of small networks on a CPU in compiled code (``compiled_steps.c``), with many batches per call.
 
 In PyTorch, a step of a small network consists of about a hundred calls, which take longer than the arithmetic. The
-results are equal up to rounding. Weights and optimiser state stay in the memory of their tensors, so checkpoints are
-the same. The same code computes the losses of held-out sets after each epoch. The code is compiled when the package is
-built. If it is missing, or does not support the network, PyTorch is used.
+results of compiled steps and of PyTorch are equal up to rounding. Weights and optimiser state stay in the memory of
+their tensors, so checkpoints have the same form. The compiled code also computes the losses of held-out sets after each
+epoch. The C code is compiled when the package is built. PyTorch is used if the compiled code is missing or does not
+support the network.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def compiled_library() -> Any:
 
 
 def _layout() -> int:
-    """Return one number that encodes the version and the sizes of the structures in bytes."""
+    """Return a number that encodes the version and the byte sizes of the C structures."""
     layout = VERSION
     for structure in (_NetworkShape, _Sets, _Weight, _Optimiser):
         layout = layout * 10_000 + ctypes.sizeof(structure)
@@ -141,7 +142,7 @@ def _layout() -> int:
 
 
 class CompiledSteps(Steps):
-    """The steps of a small network in compiled code, many steps per call."""
+    """Training steps of a small network in compiled code, with many steps per call."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, form: CompiledForm) -> None:
         super().__init__(network, source, config)
@@ -162,7 +163,7 @@ class CompiledSteps(Steps):
             entry.prior = 1 / len(source) if weight.data_ptr() in prior else 0.0
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return ``StepSums`` as a tensor."""
+        """Take a step for each batch of the plan, with its learning rate, and return ``StepSums`` as a tensor."""
         assert isinstance(part, EncodedSets)  # a process alone has all sets
         if not len(plan) or not self.moving or not _is_readable(part):
             return super().run(part, plan, rates)
@@ -177,7 +178,7 @@ class CompiledSteps(Steps):
         return torch.from_numpy(totals)
 
     def nll(self, data: EncodedSets) -> Tensor | None:
-        """Return the NLL of the choices (S,) with the current weights, in float64; None if not supported."""
+        """Return the NLL of the choices (S,) with the current weights, or None if the C code cannot read the data."""
         if not 0 < data.largest <= settings.COMPILED_UP_TO_ALTERNATIVES or not _is_readable(data):
             return None
         losses, addresses = np.empty(len(data)), _addresses(data)
@@ -188,15 +189,15 @@ class CompiledSteps(Steps):
         return torch.from_numpy(losses)
 
     def _work(self, sizes: Ints) -> Floats:
-        """Return the approximate number of multiplications of a pass over each set."""
+        """Return the approximate number of multiplications in a pass over each set."""
         return self.size * sizes.astype(float) ** 2
 
     def _arguments(self, addresses: _Sets) -> tuple[Any, ...]:
-        """Return the first arguments of all C functions."""
+        """Return the leading arguments that all C functions share."""
         return ctypes.byref(self.shape), ctypes.byref(addresses), self.table, ctypes.c_int64(len(self.table))
 
     def _call(self, plan: Sequence[Ints], rates: Floats, data: EncodedSets, totals: Floats) -> None:
-        """Run the steps of all batches of a plan in one call, and add their sums to the totals."""
+        """Run the steps of all batches of a plan in one call, and add the sums over the steps to the totals."""
         order = np.ascontiguousarray(np.concatenate(plan), dtype=np.int64)
         ends = np.cumsum([len(sets) for sets in plan], dtype=np.int64)
         adam = _Optimiser(self.max_norm, *BETAS, EPS, int(self.moving[0].step))
@@ -207,7 +208,7 @@ class CompiledSteps(Steps):
 
 
 def _split_by_work(work: Floats) -> list[Ints]:
-    """Return the positions that each call processes, in order."""
+    """Split positions into consecutive groups, one for each call, by the amount of work."""
     calls = np.cumsum(work) // MULTIPLICATIONS_PER_CALL
     return np.split(np.arange(len(work)), np.flatnonzero(np.diff(calls)) + 1)
 

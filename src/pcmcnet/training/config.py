@@ -1,7 +1,7 @@
 """Options of the training loop, and the two rules that they define: learning rate and early stopping.
 
-The learning rate rises linearly, then stays constant or falls to 0 along half a cosine; a cool-down lowers it to 0
-linearly. Early stopping follows the paper.
+The learning rate rises linearly, then stays constant or falls to 0 along half a cosine. A cool-down lowers the learning
+rate linearly to 0. Early stopping follows the rule of the paper.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class TrainConfig:
     Parameters
     ----------
     epochs
-        Maximum number of passes over the training part. Default "auto": 20, or fewer if a model's fit finds that 20
-        epochs overfit.
+        Maximum number of passes over the training part. Default "auto": 20 epochs, or fewer if trials on held-out sets
+        show that 20 epochs overfit.
     batch_size
-        Choice sets per batch. Default "auto": a 25th of the training sets, at least 8 and at most 64, so that small
-        tables get enough steps per epoch.
+        Number of choice sets per batch. Default "auto": 1/25 of the training sets, but at least 8 and at most 64, so
+        that small tables get enough steps per epoch.
     lr
         Learning rate of Adam. Default 0.005.
     schedule
@@ -38,31 +38,31 @@ class TrainConfig:
     warmup
         Share of the epochs in which the learning rate rises linearly, from a twentieth of ``lr``. Default 0.05.
     weight_decay
-        Decoupled weight decay. Default "auto": learnt from the table by a model's fit, see
-        :mod:`pcmcnet.models.networks.fitting`; 1 elsewhere. Weights with a prior (``prior_weights`` of the network)
-        have no decay.
+        Decoupled weight decay. Default "auto": learnt from held-out sets when a model is fitted
+        (:mod:`pcmcnet.models.networks.fitting`), and 1 elsewhere. Weights with a prior (``prior_weights`` of the
+        network) have no weight decay.
     clip
-        Maximum norm of the gradient; 0 for no limit. Default 1.
+        Maximum norm of the gradient. If 0, the gradient is not clipped. Default 1.
     patience
-        Number of epochs without improvement after which training stops, if ``min_delta`` is a number; also the length
-        of the cool-down in epochs. Default 5.
+        Number of epochs without improvement after which training stops, if ``min_delta`` is a number. The cool-down
+        also lasts this number of epochs. Default 5.
     min_delta
-        Rule for stopping and for selecting weights with a validation part. Default "noise": run all epochs and keep the
-        last weights, unless the weights of an earlier epoch are better by more than the noise of the validation part.
-        If a number is given: stop after ``patience`` consecutive epochs that improve the best validation loss by no
-        more than ``min_delta``, and keep the best weights. With schedule="cosine" a cool-down of ``patience`` epochs
-        follows, in which the learning rate falls to 0, because weights trained at a high learning rate have not
-        settled.
+        Rule by which the validation part stops training and selects the weights. Default "noise": run all epochs and
+        keep the last weights, unless the weights of an earlier epoch are better by more than the noise of the
+        validation part. If ``min_delta`` is a number: stop after ``patience`` consecutive epochs that improve the best
+        validation loss by no more than ``min_delta``, and keep the best weights. With schedule="cosine" a cool-down of
+        ``patience`` epochs follows, in which the learning rate falls to 0, because weights trained at a high learning
+        rate have not settled.
     refit
-        Whether to train again on the training and validation parts together, for the number of epochs that was best.
-        Default False.
+        Whether to train again on the training and validation parts together, for the best number of epochs. Default
+        False.
     pair_budget
         Maximum number of ordered pairs of alternatives in a batch, which limits memory. Default 1,000,000.
 
     Raises
     ------
     ConfigError
-        If an option has an unknown or impossible value.
+        If an option has an invalid value.
     """
 
     epochs: int | Literal["auto"] = "auto"
@@ -101,12 +101,12 @@ class TrainConfig:
 
     @property
     def passes(self) -> int:
-        """Number of epochs; for "auto", the default number."""
+        """Number of epochs, where "auto" stands for the default number."""
         return DEFAULT_EPOCHS if self.epochs == "auto" else self.epochs
 
     @property
     def decay(self) -> float:
-        """Weight decay; for "auto", the default value, because only the fit of a model learns the decay."""
+        """Weight decay, where "auto" stands for the default value."""
         return DEFAULT_WEIGHT_DECAY if self.weight_decay == "auto" else float(self.weight_decay)
 
 
@@ -114,7 +114,7 @@ class TrainConfig:
 
 
 def learning_rate(config: TrainConfig, progress: float) -> float:
-    """Return the learning rate after a share ``progress`` of the epochs."""
+    """Return the learning rate after the share ``progress`` of all epochs."""
     # 1. Rise linearly from a twentieth of lr.
     if progress < config.warmup:
         return config.lr * (0.05 + 0.95 * progress / config.warmup)
@@ -135,10 +135,10 @@ def cooling_rate(config: TrainConfig, done: float, *, since: int) -> float:
 
 @dataclass
 class EarlyStopping:
-    """Stop after ``patience`` consecutive epochs that improve the best loss by no more than ``min_delta``.
+    """Rule that stops training after ``patience`` epochs in a row improve the best loss by at most ``min_delta``.
 
-    The best loss is the smallest of all earlier epochs, so that a series of small improvements does not count. The
-    weights of the best epoch are kept.
+    The best loss is the smallest of all earlier epochs, so that a series of small improvements does not count as an
+    improvement. The weights of the best epoch are kept.
     """
 
     patience: int
@@ -149,13 +149,13 @@ class EarlyStopping:
 
     @classmethod
     def of(cls, config: TrainConfig) -> EarlyStopping:
-        """Return the rule for a configuration; with min_delta="noise" it never stops training."""
+        """Return the rule for a configuration, which never stops training if ``min_delta`` is "noise"."""
         if config.min_delta == "noise":
             return cls(patience=config.passes + 1, min_delta=0.0)
         return cls(config.patience, config.min_delta)
 
     def update(self, epoch: int, loss: float) -> bool:
-        """Record the loss of an epoch; return True if it is the best so far."""
+        """Record the loss of an epoch, and return True if it is the smallest so far."""
         self.waited = 0 if loss < self.best - self.min_delta else self.waited + 1
         is_best = loss < self.best
         if is_best:

@@ -1,16 +1,16 @@
-"""Several processes train one network together, each on its share of every batch.
+"""Data-parallel training: several processes train one network, each on its share of every batch.
 
     batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on, if each process holds all sets,
                                              or the sets of S that it holds, if each has read a part of the table
     gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
 
-Up to rounding, this is the gradient that a single process with all of S would compute. The effects of rounding grow
-with the number of steps, so the weights differ from the weights of a single process. All processes of a group plan the
-same batches, take the same steps and reach the same weights; the first one writes the checkpoints. Each process draws
+Up to rounding, this is the gradient that a single process would compute for the whole batch S. Rounding errors grow
+with the number of steps, so the weights differ from those of a single process. All processes of a group plan the same
+batches, take the same steps and reach the same weights. The first process writes the checkpoints. Each process draws
 its own dropout masks.
 
-The function that sums over processes is passed in (for example from ``torch.distributed``): the loop itself only needs
-to know its group.
+The caller passes the function that sums a tensor over processes, for example one from ``torch.distributed``. The
+training loop itself depends only on the :class:`ProcessGroup`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pcmcnet.arrays import Ints
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """One process of a group; the default is a single process."""
+    """One process of a group, which by default consists of a single process."""
 
     rank: int = 0
     size: int = 1
@@ -45,13 +45,14 @@ class ProcessGroup:
         return sets[self.rank :: self.size]
 
     def seed(self, drawn: int) -> int:
-        """Return the seed of this process; the first process uses the drawn seed itself."""
+        """Return the seed of this process, which is the drawn seed itself in the first process."""
         return (drawn + self.rank) % 2**63
 
     def add_gradients(self, parameters: Iterable[Tensor], loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Replace the gradient of this process's summed loss by the gradient of the mean loss over the whole batch.
 
-        Gradients, loss and weight are sent in one message. Return the loss and the weight of the whole batch.
+        Gradients, loss and weight are sent in one message. The function returns the loss and the weight of the whole
+        batch.
         """
         # 1. Sum a row of all gradients, loss and weight over processes; a process without a share adds zeros.
         parameters = [p for p in parameters if p.requires_grad]
@@ -78,7 +79,7 @@ def current_group() -> ProcessGroup:
 
 @contextmanager
 def training_in_group(group: ProcessGroup) -> Iterator[None]:
-    """Train inside the block together with the other processes of a group, which run the same block."""
+    """Train as one process of a group inside the block, which every process of the group runs."""
     token = _group.set(group)
     try:
         yield

@@ -1,8 +1,8 @@
 """The device of a network, the torch settings under which it computes, and batches on the device.
 
-A process may set autocast, inference mode, a default device and a default dtype for all of torch. These settings are
-meant for the caller's code. A model chooses its own dtypes and devices: under other settings it would learn different
-weights, or fail half-way. :func:`default_torch_settings` ignores them inside a block.
+A caller may set autocast, inference mode, a default device and a default dtype for all of torch. Such settings are
+meant for the caller's own code. A model chooses its own dtypes and devices: under other settings, a fit would learn
+different weights or fail. Inside a block of :func:`default_torch_settings`, the caller's settings are ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _loading: list[Thread] = []
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device with this name; raise ConfigError if it is not available."""
+    """Return the device with this name, or raise ConfigError if the device is not available."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -71,7 +71,7 @@ def wait_for_preloading() -> None:
 
 
 def _preload() -> None:
-    """Preload the kernels, and ignore errors, because the first computation will raise them again."""
+    """Preload the kernels. Errors are ignored, because the first computation will raise them again."""
     with suppress(Exception):
         preload_kernels()
 
@@ -101,13 +101,13 @@ def default_torch_settings() -> Iterator[None]:
 
 @contextmanager
 def seeded_initialisation(seed: int) -> Iterator[None]:
-    """Build modules inside the block in float32, with initial weights from a seed; other threads are not affected."""
+    """Build modules inside the block in float32, with initial weights from a seed, without affecting other threads."""
     with default_torch_settings(), _Float32(), drawing_from(SeededGenerators(seed)), redirect_draws():
         yield
 
 
 class _Float32(TorchFunctionMode):
-    """A function mode that makes float32 the default dtype of one thread."""
+    """Torch function mode that makes float32 the default dtype of one thread."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -160,7 +160,7 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
 
 
 def gather_batch(data: EncodedSets, index: Tensor, places: int) -> Batch:
-    """Gather sets by positions (B,) on the device, padded to ``places`` alternatives; in one kernel if supported."""
+    """Gather sets by positions (B,), padded to ``places`` alternatives, with a single kernel if supported."""
     has_other_columns = bool(data.contents or data.individual_contents) or data.person is not None
     if has_other_columns or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
         return data.gather(index, places)
@@ -170,7 +170,7 @@ def gather_batch(data: EncodedSets, index: Tensor, places: int) -> Batch:
 
 
 def copy_positions(positions: Ints, device: torch.device) -> Tensor:
-    """Copy positions to a device without synchronisation."""
+    """Copy positions to a device without synchronising with it."""
     on_gpu = device.type == "cuda"
     tensor = torch.from_numpy(positions)
     return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)
@@ -179,7 +179,7 @@ def copy_positions(positions: Ints, device: torch.device) -> Tensor:
 def predict_on_two_streams(
     module: nn.Module, batches: Iterable[Batch], compute: Callable[[Batch], Tensor]
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield batches and their results, on two alternating streams: a batch starts while the previous one ends."""
+    """Yield batches and their results, computed on two alternating streams so that consecutive batches overlap."""
     device = device_of(module)
     here, streams = torch.cuda.current_stream(device), _streams(device)
     previous: tuple[Batch, Tensor, torch.cuda.Stream] | None = None
@@ -211,7 +211,7 @@ def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream
 
 
 def to_host(results: Iterable[tuple[T, Tensor]]) -> Iterator[tuple[T, Tensor]]:
-    """Yield results on the host; each is copied while the device computes the next."""
+    """Yield results on the host. Each result is copied while the device computes the next one."""
     previous: tuple[T, Tensor, torch.cuda.Event] | None = None
     for sets, result in results:
         # 1. Start copying this result; an event marks the end of the copy.
@@ -231,7 +231,7 @@ def to_host(results: Iterable[tuple[T, Tensor]]) -> Iterator[tuple[T, Tensor]]:
 
 
 def _copied(batch: Batch, device: torch.device, reader: torch.cuda.Stream) -> Batch:
-    """Start copying a batch; its memory is not reused before the reader's stream is done with it."""
+    """Start copying a batch, and keep its memory until the reader's stream has finished with the batch."""
 
     def copied(tensor: Tensor) -> Tensor:
         copy = tensor.pin_memory().to(device, non_blocking=True)

@@ -1,12 +1,12 @@
-"""The training loop of all networks: it uses networks, batches and a loss, and depends on no model.
+"""The training loop of all networks, which depends on networks, batches and a loss but on no model.
 
     epoch:   plan batches from (seed, epoch)  ->  a step for each batch  ->  loss of the validation part
     run:     epochs until the last, or until early stopping and a cool-down  ->  the weights to keep
 
 :class:`~pcmcnet.training.network.ChoiceNetwork` declares every attribute and method of a network that the loop uses.
 The order of batches and the dropout of an epoch depend only on (seed, epoch) and, if the source has several parts, on
-the index of the part. So on a CPU a resumed run equals the uninterrupted run bit for bit. The random generators of a
-run are independent of other code in the process. Within a part nothing is read back from the device.
+the index of the part. On a CPU, a resumed run therefore equals an uninterrupted run bit for bit. The random generators
+of a run are independent of other code in the process. During the steps of a part, nothing is read back from the device.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def train(
     progress: bool = False,
     on_epoch: EpochCallback | None = None,
 ) -> TrainingOutcome:
-    """Train a network in place, and set it to the selected weights: the last ones or those of the best epoch.
+    """Train a network in place, and keep the selected weights: those of the last epoch or of the best epoch.
 
     Parameters
     ----------
@@ -85,20 +85,21 @@ def train(
     data
         Encoded training sets, in memory or in parts.
     config
-        Options of the training.
+        Options of the training loop.
     valid
-        Encoded validation sets, in memory or in parts, which select the weights and, if ``min_delta`` is a number,
-        stop training early. Default None: keep the last weights.
+        Encoded validation sets, in memory or in parts, which are used to select the weights and, if ``min_delta`` is a
+        number, for early stopping. If None (default), the last weights are kept.
     seed
         Seed of all random numbers. Default 0.
     checkpoint
         The file to which the state is saved after epochs and during long epochs, and whether to resume from this file.
-        Default None: save nothing.
+        If None (default), nothing is saved.
     progress
         Whether to show progress. Default False.
     on_epoch
-        Called with the history entry of each epoch. An exception that it raises ends training after the state is
-        saved; a :class:`StopFit` ends it as if no epochs were left. Default None.
+        Function that is called with the history entry of each epoch. If the function raises an exception, training ends
+        after the state is saved. If the function raises :class:`StopFit`, training ends as after the last epoch.
+        Default None.
 
     Returns
     -------
@@ -153,7 +154,7 @@ def train(
 
 
 def _stops(on_epoch: EpochCallback, entry: dict[str, Any]) -> bool:
-    """Report an epoch to the caller; return True if the caller stops training."""
+    """Report an epoch to the caller, and return True if the caller stops training."""
     try:
         on_epoch({**entry})
     except StopFit:
@@ -167,7 +168,7 @@ def _stops(on_epoch: EpochCallback, entry: dict[str, Any]) -> bool:
 def _epoch(
     steps: Steps, config: TrainConfig, state: RunState, *, seed: int, writer: CheckpointWriter
 ) -> dict[str, Any]:
-    """Train for one epoch, or for the rest of one; return its history entry."""
+    """Train for one epoch, or for the rest of an interrupted epoch, and return its history entry."""
     epoch, cooling, done = state.epoch + 1, state.cooling, state.within or EpochProgress()
     began = last_saved = time.perf_counter()
     sets = len(steps.source)
@@ -213,7 +214,7 @@ def _epoch(
 def _plan(part: EncodedPart, steps: Steps, config: TrainConfig, seed: int, epoch: int, k: int = 0) -> EpochPlan:
     """Draw the batches and the dropout seed of part k of an epoch, which depend only on (seed, epoch, k).
 
-    The state of a run therefore contains no state of a random generator.
+    A checkpoint therefore needs no state of a random generator.
     """
     rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
     dropout_seed = int(rng.integers(2**63))
@@ -242,7 +243,7 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
 
 
 def _copy_weights(state: RunState, steps: Steps) -> None:
-    """Set the state of the run to the current weights and optimiser state."""
+    """Store the current weights and optimiser state in the state of the run."""
     state.module = steps.network.state_dict()
     state.optimiser = steps.optimiser.state
 
@@ -253,7 +254,7 @@ def _require_finite(entry: dict[str, Any]) -> None:
     if not all(map(math.isfinite, (loss, norm, held_out or 0.0))):
         raise TrainingError(
             f"epoch {epoch}: the loss is no longer finite (training {loss}, validation {held_out}, gradient {norm}). "
-            f"Lower lr, or set clip; the last good state is in the run folder if one was given."
+            f"Lower lr, or set clip. The last good state is in the run folder, if a run folder was given."
         )
     if norm == 0:
         raise TrainingError(
@@ -264,7 +265,7 @@ def _require_finite(entry: dict[str, Any]) -> None:
 
 
 def _warn_if_diverged(losses: list[float]) -> None:
-    """Warn if the training loss ended more than half-way from its minimum back to its initial value."""
+    """Warn if the training loss ended more than halfway between its minimum and its initial value."""
     lowest, last = min(losses), losses[-1]
     if last - lowest > max(MIN_REPORTED_RISE, (losses[0] - lowest) / 2):
         log.warning(
@@ -280,7 +281,7 @@ def _warn_if_diverged(losses: list[float]) -> None:
 
 
 def mean_nll(network: ChoiceNetwork, data: EncodedTable, config: TrainConfig, nll: Nll | None = None) -> float:
-    """Return the weighted mean NLL of the choices, without dropout; ``nll``, if given, may compute it faster."""
+    """Return the weighted mean NLL of the choices, without dropout, using ``nll`` if it supports the data."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(network))
     for losses, weight in _losses(network, data, config, nll):
         total += torch.stack([(weight * losses).sum(), weight.sum()]).double()
@@ -297,7 +298,7 @@ def _is_clearly_better(
     config: TrainConfig,
     nll: Nll | None = None,
 ) -> bool:
-    """Return True if the first weights are better than the second on the validation part by more than noise.
+    """Return True if the first weights beat the second weights on the validation part by more than noise.
 
     With the gain g_s of set s and its weight w_s, the mean gain is m = sum w g / sum w, and its standard error is
     sqrt(sum w^2 (g - m)^2) / sum w. The losses are compared set by set, so that the difficulty of a set cancels.
@@ -326,7 +327,7 @@ def _is_clearly_better(
 def _losses(
     network: ChoiceNetwork, data: EncodedTable, config: TrainConfig, nll: Nll | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the NLLs and weights of this process's sets, in an order that depends only on the data."""
+    """Yield the NLLs and weights of the sets of this process, in an order that depends only on the data."""
     for part in data.parts():
         local, share = (part.local, None) if isinstance(part, DistributedSets) else (part, current_group().share)
         if local is None:

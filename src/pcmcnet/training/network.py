@@ -1,12 +1,12 @@
-"""The base class of networks: it declares every attribute and method of a network that the training loop uses.
+"""The base class of networks, which declares every attribute and method that the training loop uses.
 
     loss of a network = sum_s w_s l_s / sum_s w_s  +  1/S sum_k theta_k^2 / 2
 
-l_s is the loss of choice set s (:meth:`ChoiceNetwork.set_losses`, by default the negative log-likelihood of its
-choice), w_s its weight, S the number of training sets, and theta_k are the weights with a standard normal prior
-(``prior_weights``); all other weights have weight decay. The loop, the steps and prediction depend on this class only,
-and on no model. Everything except ``forward`` has a default, which a subclass overrides if needed.
-Shapes: a batch of B choice sets with up to J alternatives -> log-probabilities (B, J), losses (B,).
+Here l_s is the loss of choice set s (:meth:`ChoiceNetwork.set_losses`, by default the negative log-likelihood of its
+choice), w_s its weight, and S the number of training sets. The theta_k are the weights with a standard normal prior
+(``prior_weights``). All other weights have weight decay. Training and prediction depend only on this class, and on no
+model. Everything except ``forward`` has a default, which a subclass overrides if needed. Shapes: a batch of B choice
+sets with up to J alternatives -> log-probabilities (B, J), losses (B,).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 
 class SignConstrained(Protocol):
-    """A part of a network with sign constraints on some of its weights."""
+    """Part of a network with sign constraints on some of its weights."""
 
     def project_(self) -> None:
         """Set weights of the wrong sign to 0, in place."""
 
 
 class ChoiceNetwork(nn.Module):
-    """A network that maps a batch of choice sets to log-probabilities, with the properties that the loop uses.
+    """Base class of networks that map a batch of choice sets to log-probabilities.
 
     Attributes
     ----------
     batches_by_person
-        Whether a batch must hold all sets of a person, because the loss is computed by person. Default False.
+        Whether all sets of a person must be in the same batch, because the loss is computed by person. Default False.
     supports_cuda_graphs
         Whether a training step launches the same kernels for every batch of the same shape and never waits for the
-        device: its steps are then recorded and replayed on a GPU. Default False.
+        device. The steps of such a network are recorded and replayed on a GPU. Default False.
     takes_generators
         Whether all random numbers of ``forward`` are drawn by modules of :mod:`pcmcnet.layers`, which use the
-        generators of the run. Default False: each operator that draws is redirected to these generators, which takes
-        longer.
+        generators of the run. If False (default), every operator that draws random numbers is redirected to these
+        generators, which is slower.
     """
 
     batches_by_person: bool = False
@@ -61,7 +61,7 @@ class ChoiceNetwork(nn.Module):
         Returns
         -------
         Tensor
-            (B, J) log-probabilities; padding gets -inf.
+            Log-probabilities (B, J), with -inf for padding.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define forward(batch).")
 
@@ -76,13 +76,13 @@ class ChoiceNetwork(nn.Module):
         Returns
         -------
         Tensor
-            (B, J) probabilities; padding gets 0.
+            Probabilities (B, J), with 0 for padding.
         """
         p: Tensor = self(batch).exp()
         return p
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Inspect training sets before training, to check that the network can learn; does nothing by default.
+        """Check on some training sets that the network can learn. By default, nothing is checked.
 
         Parameters
         ----------
@@ -94,18 +94,18 @@ class ChoiceNetwork(nn.Module):
         Raises
         ------
         InputError
-            If there is nothing to learn.
+            If the network cannot learn anything from the sets.
         """
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
-        """Set weights to a quick estimate before training; does nothing by default.
+        """Set weights to a quick estimate before training. By default, no weights are set.
 
         Parameters
         ----------
         sample
-            Function that returns up to a given number of encoded training sets.
+            Function that returns at most a given number of encoded training sets.
         decay
-            Weight decay of the training.
+            Weight decay in training.
         """
 
     def set_losses(self, batch: Batch) -> Tensor:
@@ -122,7 +122,7 @@ class ChoiceNetwork(nn.Module):
         Returns
         -------
         Tensor
-            (B,) losses.
+            Losses (B,).
         """
         return choice_nll(self(batch), batch.chosen)
 
@@ -133,22 +133,22 @@ class ChoiceNetwork(nn.Module):
 
     @property
     def prior_weights(self) -> Sequence[nn.Parameter]:
-        """Parameters with a standard normal prior instead of weight decay; none by default."""
+        """Parameters with a standard normal prior instead of weight decay (none by default)."""
         return ()
 
     @property
     def sign_constrained(self) -> Sequence[SignConstrained]:
-        """Modules whose weights are projected to their signs after each step; none by default."""
+        """Modules whose weights are projected to their sign constraints after each step (none by default)."""
         return ()
 
     @property
     def compiled_form(self) -> CompiledForm | None:
-        """The weights in the form of the compiled training steps; None, the default, if not supported."""
+        """The weights in the form of the compiled training steps, or None (default) if the network is not supported."""
         return None
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether large batches need little more memory than small ones; predictions on a GPU then use large batches.
+        """Whether large batches need little more memory than small ones, so that a GPU can predict large batches.
 
         Default False.
         """

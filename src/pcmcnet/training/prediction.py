@@ -1,7 +1,7 @@
 """Log-probabilities of encoded choice sets, predicted by a network in batches and without gradients.
 
-Batches are as large as memory allows; on a GPU two of them overlap. A network can also compute other results for the
-same batches (``compute``), such as rates or coefficients.
+Batches are as large as memory allows. On a GPU, two batches overlap. The function ``compute`` can return other results
+for the same batches, such as rates or coefficients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def predict(
     share: Callable[[Ints], Ints] | None = None,
     compute: BatchFunction | None = None,
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
-    """Predict all sets in batches; yield the positions (B,), the batch, and the log-probabilities (B, J) of each batch.
+    """Predict all sets in batches, and yield the positions, the sets and the log-probabilities of each batch.
 
     Parameters
     ----------
@@ -44,13 +44,14 @@ def predict(
     data
         Encoded choice sets to predict.
     pair_budget
-        Maximum number of ordered pairs of alternatives in a training batch; on a GPU, prediction may use larger
+        Maximum number of ordered pairs of alternatives in a training batch. On a GPU, prediction may use larger
         batches.
     share
-        Function that selects the sets of a batch for this process, if several processes share the work. Default None:
-        all sets.
+        Function that selects the sets of a batch for this process, if several processes share the work. If None
+        (default), this process predicts all sets.
     compute
-        Function of a batch whose results are yielded instead of log-probabilities. Default None: the network itself.
+        Function of a batch whose results are yielded instead of log-probabilities. If None (default), the network
+        itself is used.
 
     Yields
     ------
@@ -73,7 +74,7 @@ def predict(
 
 
 def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> list[Ints]:
-    """Group sets into batches; the slowest come first, so that the others are prepared in the meantime."""
+    """Group sets into batches, with the slowest batches first, so that later batches are prepared in the meantime."""
     sets_per_batch, large = _sets_per_batch(data), _takes_large_batches(network)
     if large:
         pair_budget = max(pair_budget, min(GPU_PAIRS_PER_BATCH, GPU_PAIR_BUDGETS_PER_BATCH * pair_budget))
@@ -83,7 +84,7 @@ def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int)
 
 
 def _takes_large_batches(network: ChoiceNetwork) -> bool:
-    """Return True on a GPU if the network computes large batches in chunks."""
+    """Return True if the network is on a GPU and computes large batches in chunks."""
     return device_of(network).type == "cuda" and network.computes_in_chunks
 
 
@@ -101,7 +102,7 @@ def _one_by_one(
 
 
 def _sets_per_batch(data: EncodedSets) -> int:
-    """Return the maximum number of sets in a batch: all, or fewer if contents such as pictures are large."""
+    """Return the maximum number of sets in a batch: all sets, or fewer if contents such as pictures are large."""
 
     def width(columns: Sequence[CodedContents]) -> int:
         return sum(column.table[:1].numel() for column in columns)

@@ -1,10 +1,10 @@
-"""The folder of a run: it holds the checkpoints until the model is saved there.
+"""The folder of a run, which holds the checkpoints until the model is saved there.
 
-    search.json                     trials of options on parts of the table
-    checkpoint.safetensors          the state of training: see :mod:`pcmcnet.training.checkpoint`
-    refit-checkpoint.safetensors    the state of the second training run, on both parts network-2-checkpoint...
-    the states of further networks, which are averaged with the first member-1/, member-2/, ...       run folders of the
-    members of an ensemble
+    search.json                     losses of the trials that choose options
+    checkpoint.safetensors          state of training: see :mod:`pcmcnet.training.checkpoint`
+    refit-checkpoint.safetensors    state of the second training run, on the training and validation parts
+    network-2-checkpoint...         states of further networks, which are averaged with the first
+    member-1/, member-2/, ...       run folders of the members of an ensemble
 
 Once ``model.json`` is written, the other files are obsolete and are removed.
 """
@@ -26,7 +26,7 @@ _RUN_FILE = re.compile(rf"{SEARCH}|(network-\d+-)?(refit-)?{CHECKPOINT}".replace
 
 @contextmanager
 def open_run_folder(folder: Path | None, *, resume: bool) -> Iterator[None]:
-    """Create the folder of a run before any work is done; remove it afterwards if it is empty."""
+    """Create the folder of a run before the block, and remove the folder after the block if it is empty."""
     if folder is None:
         yield
         return
@@ -44,27 +44,27 @@ def open_run_folder(folder: Path | None, *, resume: bool) -> Iterator[None]:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Return the files of an unfinished run in its folder, including those of its members."""
+    """Return the files of an unfinished run in a folder, including the files of ensemble members."""
     folders = [path for path in (folder, *member_folders(folder)) if path.is_dir()]
     return [file for path in folders for file in sorted(path.iterdir()) if is_run_file(file.name)]
 
 
 def is_run_file(name: str) -> bool:
-    """Return True for the name of a file of an unfinished run."""
+    """Return True if a file with this name belongs to an unfinished run."""
     return _RUN_FILE.fullmatch(name) is not None
 
 
 def network_checkpoint_file(file: str, number: int) -> str:
-    """Return the name of the checkpoint of a further network, numbered from 2, given that of the first."""
+    """Return the checkpoint name of the second or a later network, given the name of the first network's checkpoint."""
     return f"network-{number}-{file}"
 
 
 def member_folder(folder: Path, number: int) -> Path:
-    """Return the run folder of a member of an ensemble, numbered from 1."""
+    """Return the run folder of an ensemble member. Members are numbered from 1."""
     return folder / f"member-{number}"
 
 
 def member_folders(folder: Path) -> list[Path]:
-    """Return the existing run folders of members."""
+    """Return the existing run folders of ensemble members."""
     paths = folder.glob("member-*") if folder.is_dir() else []
     return [path for path in paths if path.is_dir() and path.name.removeprefix("member-").isdecimal()]

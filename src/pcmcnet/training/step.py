@@ -2,19 +2,19 @@
 
     gradient of the mean loss  ->  + gradient of the prior  ->  clip  ->  Adam  ->  project to signs
 
-There are four kinds of steps. :func:`steps_for` selects the fastest kind that the network, its data and its device
+There are four kinds of steps, and :func:`steps_for` selects the fastest kind that the network, its data and its device
 allow:
 
-- ``Steps``: in PyTorch, one batch after another;
-- ``SharedSteps``: in PyTorch, by several processes together;
-- ``RecordedSteps``: on a CUDA device, recorded as CUDA graphs;
-- ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`): small networks on a CPU, in compiled code.
+- ``Steps`` run in PyTorch, one batch after another.
+- ``SharedSteps`` run in PyTorch and are shared by several processes.
+- ``RecordedSteps`` run on a CUDA device and are recorded as CUDA graphs.
+- ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`) run in compiled code, for small networks on a CPU.
 
-On a CUDA device a step of a small batch takes less time than launching its kernels one by one. So the steps of a
-network that allows it (``supports_cuda_graphs``) are recorded as a CUDA graph, once for each batch shape, and then
-replayed with a single launch. Everything that differs between steps is copied to the device beforehand (``EpochTape``).
-Recording takes as long as a hundred steps, so there must be few shapes, and batches are padded to one of a few widths.
-Nothing is read back from the device before the end of the epoch.
+On a CUDA device, computing a step of a small batch takes less time than launching its kernels one by one. If a network
+supports CUDA graphs (``supports_cuda_graphs``), its steps are therefore recorded as a CUDA graph, once for each batch
+shape, and then replayed with a single launch. Everything that differs between steps is copied to the device beforehand
+(``EpochTape``). Recording takes as long as a hundred steps. Batches are therefore padded to one of a few widths, so
+that there are few shapes. Nothing is read back from the device before the end of the epoch.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class StepSums(NamedTuple):
     norm: float = 0.0  # of the gradients, before clipping
 
     def plus(self, other: StepSums) -> StepSums:
-        """Return the sums over these and further steps."""
+        """Return the sum of these sums and those of other steps."""
         return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class EpochPlan(NamedTuple):
-    """The random parts of an epoch: its dropout seed, and the sets of each batch."""
+    """The random choices of an epoch: its dropout seed, and the sets of each batch."""
 
     seed: int
     batches: list[Ints]
@@ -100,7 +100,7 @@ class Steps:
         self.plans_ahead: dict[int, EpochPlan] = {}  # plans of later epochs, drawn while the device was busy
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return ``StepSums`` as a tensor."""
+        """Take a step for each batch of the plan, with its learning rate, and return ``StepSums`` as a tensor."""
         self.total.zero_()
         for batch, lr in zip(self.batches(part, plan), rates, strict=True):
             self.optimiser.lr = lr
@@ -108,12 +108,12 @@ class Steps:
         return self.total
 
     def batches(self, part: EncodedPart, plan: Sequence[Ints]) -> Iterator[Batch | None]:
-        """Yield the batches of a plan; None for a batch without a set of this process."""
+        """Yield the batches of a plan, or None for a batch in which this process has no sets."""
         assert isinstance(part, EncodedSets)  # a single process holds all sets
         return batches_on(self.device, part, plan)
 
     def step(self, batch: Batch | None) -> None:
-        """Update the weights by the gradient of a batch."""
+        """Update the weights with the gradient of a batch."""
         # 1. Compute the gradient of the mean loss of the batch.
         for parameter in self.parameters:
             parameter.grad = None
@@ -129,7 +129,7 @@ class Steps:
             part.project_()
 
     def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of a batch's mean loss; return its sum of weighted losses and its sum of weights."""
+        """Compute the gradients of a batch's mean loss, and return the sums of weighted losses and of weights."""
         assert batch is not None
         mean, loss, weight = self.mean_loss(batch)
         differentiate(mean, self.one.to(mean.dtype))
@@ -142,25 +142,25 @@ class Steps:
         return weighted_mean(self.network.set_losses(batch), batch.weight)
 
     def descend(self, loss: Tensor, weight: Tensor) -> None:
-        """Clip the gradients, take an optimiser step, and add its loss, weight and norm to the totals."""
+        """Clip the gradients, take an optimiser step, and add loss, weight and gradient norm to the totals."""
         norm = clip_gradients(self.parameters, self.max_norm)
         self.optimiser.step()
         self.total += torch.stack([loss, weight, norm]).double()
 
     def nll(self, data: EncodedSets) -> Tensor | None:
-        """Return the NLL of the choices (S,) with the current weights; None if only the network can compute it."""
+        """Return the NLL of the choices (S,) with the current weights, or None if only the network can compute it."""
         return None
 
 
 class SharedSteps(Steps):
-    """Steps of a group of processes, each with its share of every batch."""
+    """Steps of a group of processes, each of which computes its share of every batch."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, group: ProcessGroup) -> None:
         super().__init__(network, source, config)
         self.group = group
 
     def batches(self, part: EncodedPart, plan: Sequence[Ints]) -> Iterator[Batch | None]:
-        """Yield this process's share of each batch of a plan; None if it is empty."""
+        """Yield this process's share of each batch of a plan, or None if the share is empty."""
         # A process that holds all sets takes every n-th; one that has read only some sets takes these.
         local, share = (part.local, part.share) if isinstance(part, DistributedSets) else (part, self.group.share)
         shares = [share(sets) for sets in plan]
@@ -170,7 +170,7 @@ class SharedSteps(Steps):
             yield next(batches) if len(sets) else None
 
     def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of the whole batch's mean loss; return its sums of weighted losses and of weights."""
+        """Compute gradients of the mean loss of the whole batch, and return its sums of weighted losses and weights."""
         loss = weight = torch.zeros((), dtype=torch.float32, device=self.device)
         if batch is not None:
             loss = (batch.weight * self.network.set_losses(batch)).sum()
@@ -180,7 +180,7 @@ class SharedSteps(Steps):
 
 
 class RecordedSteps(Steps):
-    """Steps on a CUDA device, recorded as CUDA graphs once for each batch shape, and replayed."""
+    """Steps on a CUDA device, which are recorded as CUDA graphs once for each batch shape and then replayed."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
         from pcmcnet.training.adam_triton import ClippedAdam, EpochTape
@@ -198,14 +198,14 @@ class RecordedSteps(Steps):
         self.pair_budget = config.pair_budget
 
     def descend(self, loss: Tensor, weight: Tensor) -> None:
-        """Clip, take a step of Adam and add to the totals; in two kernels if they support the weights."""
+        """Clip the gradients, take an Adam step and update the totals, in two kernels if the weights allow it."""
         if self.clipped is None:
             super().descend(loss, weight)
         else:
             self.clipped.step(loss, weight, self.total)
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return ``StepSums`` as a tensor."""
+        """Take a step for each batch of the plan, with its learning rate, and return ``StepSums`` as a tensor."""
         # 1. Copy to the device what differs between steps: sets, learning rates, dropout seeds.
         data = self._move_into_place(part)
         if not self.tape.write(plan, list(rates), self.generators.seed_value):
@@ -228,7 +228,7 @@ class RecordedSteps(Steps):
         return self.total
 
     def _move_into_place(self, part: EncodedPart) -> EncodedSets:
-        """Return a part, copied into the memory that the graphs read; if it does not fit, discard the graphs."""
+        """Copy a part into the memory that the graphs read. If the part does not fit, discard the graphs."""
         assert isinstance(part, EncodedSets)
         if self.data is None or self.data is part:
             self.data = part
@@ -274,7 +274,7 @@ class RecordedSteps(Steps):
             parameter.grad = None
 
     def _launch(self, data: EncodedSets, count: int, width: int) -> None:
-        """Take a step: launched kernel by kernel for the first batch of a shape, then recorded, then replayed."""
+        """Take a step: launch single kernels for the first batch of a shape, then record a graph, then replay it."""
         shape = (count, width)
         if shape not in self.graphs:
             too_large = count * width**2 > MAX_RECORDED_PAIRS
@@ -288,7 +288,7 @@ class RecordedSteps(Steps):
     def _record(self, data: EncodedSets, count: int, width: int) -> torch.cuda.CUDAGraph:
         """Record a step for batches of a shape, while earlier steps may still be running.
 
-        ``torch.cuda.graph`` would wait for these steps, and release memory that the next batches need again.
+        ``torch.cuda.graph`` would wait for the earlier steps, and release memory that the next batches need again.
         """
         # 1. If the device has little memory left, release cached memory for the graph.
         if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
@@ -310,14 +310,14 @@ class RecordedSteps(Steps):
         return graph
 
     def _next_step(self, data: EncodedSets, count: int, width: int) -> None:
-        """Take the next step of the epoch, as written on the tape."""
+        """Take the next step of the epoch, with the batch, learning rate and seeds from the tape."""
         index = self.tape.take(count)
         self.generators.seeds = self.tape.seeds
         self.step(gather_batch(data, index, width))
 
 
 def differentiate(loss: Tensor, by: Tensor) -> None:
-    """Run ``loss.backward(by)`` without its check of ``by``, which imports sympy and thus takes half a second."""
+    """Run ``loss.backward(by)`` without its check of ``by``, which takes half a second because it imports sympy."""
     run = getattr(torch.autograd.graph, "_engine_run_backward", None)
     if run is None:  # private function of PyTorch, which may be missing in some versions
         loss.backward(by)  # type: ignore[no-untyped-call]
@@ -332,10 +332,10 @@ def padded_width(alternatives: int) -> int:
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-    """Scale the gradients down to a norm of at most ``max_norm``, in place; return the original norm.
+    """Scale the gradients in place to a norm of at most ``max_norm``, and return the original norm.
 
-    Equivalent to ``torch.nn.utils.clip_grad_norm_``, which sorts gradients by device and takes longer than the products
-    of a small network.
+    The result is the same as that of ``torch.nn.utils.clip_grad_norm_``, which sorts gradients by device and takes
+    longer than the matrix products of a small network.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm: Tensor = torch.cat([g.flatten() for g in gradients]).norm()

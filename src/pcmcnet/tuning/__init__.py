@@ -1,4 +1,4 @@
-"""Hyperparameter search: spaces of options, trials on held-out sets, and the tuned model.
+"""Hyperparameter search: search spaces, trials on held-out sets, and the tuned model.
 
 Optuna is imported only when it is needed.
 """

@@ -1,13 +1,13 @@
-"""Objective of a search: options -> fits to the training part of each fold -> NLL of the held-out sets.
+"""Objective of a hyperparameter search: options -> fits to the training part of each fold -> NLL of the held-out sets.
 
-A network with a fixed ``min_delta`` uses the held-out sets for early stopping. Other networks do not see the held-out
-sets if the table is small or if they learn their weight decay, because they would be evaluated on the same sets that
-were used to choose their weights. With a single large validation part, networks report the validation loss after each
-epoch, so that a trial can be pruned.
+A network with a fixed ``min_delta`` uses the held-out sets for early stopping. Other networks do not use the held-out
+sets in training if the table is small or the fit learns the weight decay; otherwise, the sets used to choose the
+weights would also be used to evaluate them. With a single large validation part, networks report the validation loss
+after each epoch, so that a trial can be pruned.
 
-The final fit uses the chosen options and all data; anything that a fit learns itself, such as the weight decay, is
-learnt again. A network that stopped early is trained for the mean number of epochs over the folds, but for at least its
-patience.
+The final fit uses the chosen options and all data. Quantities that a fit learns, such as the weight decay, are learnt
+again. A network that stopped early is trained for the mean number of epochs over the folds, but at least for as many
+epochs as its patience.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ MAX_BLOCKS = 500  # a table with fewer groups has one block per group
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The folds of a search; the groups of each fold are blocks of held-out sets.
+    """Folds of a search, with held-out sets grouped into blocks.
 
     Parameters
     ----------
     folds
-        Training sets and held-out sets; the group number of a held-out set is the number of its block.
+        Training sets and held-out sets of each fold. The group number of a held-out set is its block number.
     whole
         All data.
     n_folds
-        Number of folds; None for one validation part.
+        Number of folds, or None if there is a single validation part.
     """
 
     folds: tuple[Fold, ...]
@@ -72,7 +72,7 @@ class HeldOut:
 
     @classmethod
     def cut(cls, data: Any, valid: Any, by: Any, seed: int) -> HeldOut:
-        """Return the given validation part, folds of a small table, or a held-out share of a large one."""
+        """Hold out the given validation part, each fold of a small table in turn, or a share of a large table."""
         if not isinstance(data, ChoiceData):
             raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
         data.require_chosen("a search")
@@ -105,17 +105,17 @@ class HeldOut:
         return cls(tuple(folds_from_parts(data, parts, _blocks(groups))), data, n_folds)
 
     def sum_by_block(self, values: list[Floats]) -> Floats:
-        """Sum the values of the held-out sets, given as one array (S,) per fold, within each block."""
+        """Sum values over the held-out sets of each block, given one array (S,) per fold."""
         return np.bincount(held_out_groups(self.folds), np.concatenate(values)).astype(np.float64)
 
     @property
     def weights(self) -> Floats:
-        """(blocks,) weight of each block; 0 for blocks that are not held out."""
+        """Total weight of the held-out sets of each block (blocks,), which may be 0."""
         return self.sum_by_block([held_out_weights(self.folds)])
 
 
 def number_of_folds(sets: int, groups: int, valid: float) -> int | None:
-    """Return the number of folds (2 to 4), each of about the share ``valid``; None for one validation part.
+    """Return the number of folds (2 to 4) of about the share ``valid`` each, or None to use one validation part.
 
     >>> number_of_folds(500, 500, 0.2), number_of_folds(500, 500, 0.3), number_of_folds(2_000, 2_000, 0.2)
     (4, 3, None)
@@ -135,7 +135,7 @@ def _blocks(groups: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Objective:
-    """Fits the model ``base`` with the options of a trial and returns the held-out loss."""
+    """Callable that fits the model ``base`` with the options of a trial and returns the held-out loss."""
 
     base: ChoiceModel
     data: HeldOut
@@ -143,7 +143,7 @@ class Objective:
     device: str
 
     def __call__(self, options: Mapping[str, Any], on_epoch: EpochCallback) -> Measurement:
-        """Measure a configuration; ``on_epoch`` may end the trial, and gets losses only in the first fold."""
+        """Measure the held-out loss; ``on_epoch``, which may end the trial, gets the losses of the first fold only."""
         losses, records = [], []
         folds = self.data.folds
         # 1. Fit each fold and measure its held-out sets.
@@ -170,7 +170,7 @@ class Objective:
         )
 
     def refit(self, trial: TrialRecord, folder: Path | None) -> ChoiceModel:
-        """Fit the model to all data with the options of a trial and save it, unless the folder already has it."""
+        """Fit the model to all data with the options of a trial, or load it if the folder already contains it."""
         model = self._with(trial.options)
         model = self._with({**trial.options, **_epochs_option(model, trial.epochs)})
         if folder is not None and folder.exists():
@@ -185,16 +185,16 @@ class Objective:
         return model
 
     def _with(self, options: Mapping[str, Any]) -> ChoiceModel:
-        """Return the model with the options of a trial. ``refit`` is off, since the search itself fits all data."""
+        """Return the model with the options of a trial, but ``refit`` off, because the search refits to all data."""
         refit = {"refit": False} if "refit" in {f.name for f in fields(self.base.config)} else {}
         return type(self.base)(**{**asdict(self.base.config), **options, **refit}, **self.base.extras)
 
     def _saved(self, model: ChoiceModel, folder: Path) -> ChoiceModel | None:
-        """Return the saved model if a fit would give the same model; otherwise None."""
+        """Return the saved model if it has the same options, data and seed, otherwise None."""
         try:
             saved = load(folder, **model.extras)
         except PcmcNetError as error:
-            log.info("the saved model is fitted again: %s", error)
+            log.info("the saved model cannot be loaded and is fitted again: %s", error)
             return None
         source = (saved.table_.fingerprint, saved.table_.seed)
         is_current = saved.config == model.config and source == (self.data.whole.fingerprint(), self.seed)
@@ -202,35 +202,35 @@ class Objective:
 
 
 def _losses(model: ChoiceModel, fold: Fold) -> Floats:
-    """(S,) weighted NLL of the held-out sets; a set with weight 0 contributes 0 even if its NLL is infinite."""
+    """Return the weighted NLL of each held-out set (S,): 0 for a set with weight 0, even if its NLL is infinite."""
     (data,) = fold.held_out
     set_losses = nll(predicted_log_p(model, data), data.offsets, data.require_chosen("a search"))
     losses: Floats = np.where(data.weights > 0, set_losses, 0.0) * data.weights
     if not np.isfinite(losses).all():
-        raise TrainingError(f"the held-out sets have NLL {losses.sum()}: some choices got probability 0.")
+        raise TrainingError(f"the NLL of the held-out sets is {losses.sum()}: some choices have probability 0.")
     return losses
 
 
 def _without_loss(on_epoch: EpochCallback) -> EpochCallback:
-    """Return a callback that reports no loss, but lets a worker notice that its trial was cancelled."""
+    """Return a callback that reports no loss but lets a worker detect that its trial was cancelled."""
     return lambda _: on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": None})
 
 
 def _sees_held_out(model: ChoiceModel, n_folds: int | None) -> bool:
-    """Return True if the fit uses the held-out sets as the validation part; see the module docstring."""
+    """Return True if the fit uses the held-out sets as its validation part."""
     if isinstance(model.config, TrainConfig) and model.config.min_delta == "noise":
         return n_folds is None and not _learns_decay(model)
     return model.stops_early
 
 
 def _learns_decay(model: ChoiceModel) -> bool:
-    """Return True if the fit of a network learns its weight decay and runs all epochs."""
+    """Return True if the model is a network whose fit learns the weight decay and runs all epochs."""
     config = model.config
     return isinstance(config, TrainConfig) and (config.weight_decay, config.min_delta) == ("auto", "noise")
 
 
 def _epochs_option(model: ChoiceModel, epochs: int | None) -> dict[str, int]:
-    """Return the option ``epochs`` for the final fit if the trial stopped early; otherwise no option."""
+    """Return the option ``epochs`` for the final fit if the trial stopped early, otherwise an empty dict."""
     config = model.config
     if epochs is None or not isinstance(config, TrainConfig) or _learns_decay(model):
         return {}

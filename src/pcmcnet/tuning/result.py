@@ -1,4 +1,4 @@
-"""Result of a search: the best options, all trials, the importance of each option, and the final model."""
+"""Result of a hyperparameter search: best options, trials, importance of each option, and final model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial of a search."""
+    """One trial of a hyperparameter search."""
 
     number: int  # from 1
     state: State
@@ -46,17 +46,17 @@ class TrialRecord:
     defaults: bool = False  # whether these are the options of the given model
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts."""
+        """Return the trial as plain numbers, strings, lists and dicts."""
         return asdict(self)
 
     @property
     def label(self) -> str:
-        """Number of the trial, followed by "(defaults)" for the trial with the defaults."""
+        """Trial number, followed by "(defaults)" if the trial uses the defaults."""
         return f"{self.number} (defaults)" if self.defaults else str(self.number)
 
 
 class Verdict(NamedTuple):
-    """Whether the final model uses the best trial or the defaults, and why; see :mod:`pcmcnet.tuning.result`."""
+    """Decision whether the final model uses the options of the best trial or the defaults."""
 
     kept: int  # number of the trial
     gain: float | None  # in NLL, of the best trial over the defaults; None if they are the same, or the defaults failed
@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
         if self.gain is None and best.defaults:
             return "Kept: the defaults. No trial was better."
         if self.gain is None:
-            return f"Kept: trial {best.number}. There is no complete trial of the defaults to compare with."
+            return f"Kept: trial {best.number}. No trial with the defaults was completed for comparison."
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.4f}"
         gain = f"{self.gain:.4f} (standard error {error})"
         if self.kept == best.number:
@@ -77,26 +77,27 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuning(NotebookMixin):
-    """Result of :func:`pcmcnet.tune`; printed as a table of trials, with the best trial first.
+    """Result of :func:`pcmcnet.tune`, printed as a table of trials with the best trial first.
 
     Attributes
     ----------
     model
-        The final model, fitted to all data. It has the best options, or the defaults if the best options are not
-        significantly better.
+        The final model, fitted to all data. The final model has the best options, or the defaults if the best options
+        are not significantly better.
     best
-        The searched options of the trial with the lowest NLL; ``kept_options`` has the options of ``model``.
+        Searched options of the trial with the lowest NLL. The final model may have other options: see ``kept_options``.
     best_value
-        NLL of the held-out sets with these options. It is the lowest of many values and therefore optimistic, so
-        evaluate the model on data that the search has not used.
+        NLL of the held-out sets with the best options. As the lowest of many values, this NLL is optimistic: evaluate
+        the model on data that the search has not used.
     trials
         All trials: the defaults first, then the other trials in the order in which they ran.
     importance
-        Share of each dimension in the variance of the NLL over the complete trials; empty if it cannot be estimated.
+        Share of the variance of the NLL, over the complete trials, that each dimension explains. Empty if the shares
+        cannot be estimated.
     design
         Inputs of the search: model, options, space, table, seed.
     verdict
-        Which trial is kept, and the gain of the best trial over the defaults.
+        Decision which trial to keep, with the gain of the best trial over the defaults.
     """
 
     model: ChoiceModel
@@ -115,12 +116,12 @@ class Tuning(NotebookMixin):
 
     @property
     def best_trial(self) -> TrialRecord:
-        """The complete trial with the lowest NLL; the first one if several are tied."""
+        """The complete trial with the lowest NLL, or the first such trial in case of a tie."""
         return best_complete_trial(self.trials)
 
     @property
     def kept_trial(self) -> TrialRecord:
-        """The trial with the options of the final model: the best trial, or the trial with the defaults."""
+        """The trial whose options the final model uses: the best trial, or the trial with the defaults."""
         return self.best_trial if self.verdict is None else self.trials[self.verdict.kept - 1]
 
     @property
@@ -130,7 +131,7 @@ class Tuning(NotebookMixin):
 
     @property
     def why(self) -> str:
-        """Which options are kept and why, as text."""
+        """Sentence that states which options are kept, and why."""
         return (self.verdict or Verdict(self.best_trial.number, None, None)).in_words(self.best_trial)
 
     @property
@@ -141,21 +142,22 @@ class Tuning(NotebookMixin):
         part = self.design["valid"]
         part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "a given validation part"
         part = f"{folds} folds" if (folds := self.design.get("folds")) else part
-        groups = "" if self.design["by"] is None else f", groups by {self.design['by']} kept together"
+        groups = "" if self.design["by"] is None else f", grouped by {self.design['by']}"
         return (
             f"{len(self.trials)} trials of {self.design['model']} ({', '.join(counts)}); validated on {part}{groups}; "
             f"seed {self.design['seed']}."
         )
 
     def plot(self, what: Literal["trials", "importance"] = "trials", ax: Axes | None = None) -> Axes:
-        """Plot the loss of every trial, or the importance of each dimension; :meth:`to_dict` returns the numbers.
+        """Plot the loss of every trial or the importance of each dimension; :meth:`to_dict` returns the numbers.
 
         Parameters
         ----------
         what
-            "trials" (default): NLL of every trial; "importance": share of each dimension in the variance of the NLL.
+            "trials" (default) plots the NLL of every trial. "importance" plots each dimension's share of the variance
+            of the NLL.
         ax
-            Axes to draw on; a new figure by default.
+            Axes to draw on. If None (default), a new figure is created.
 
         Returns
         -------
@@ -166,7 +168,7 @@ class Tuning(NotebookMixin):
         return plot_search(self, ax, what=what)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts, for JSON."""
+        """Return the search result as plain numbers, strings, lists and dicts for JSON."""
         return {
             "best": _plain(self.best),
             "best_value": self.best_value,
@@ -215,7 +217,7 @@ class Tuning(NotebookMixin):
 
 
 def best_complete_trial(trials: Sequence[TrialRecord]) -> TrialRecord:
-    """Return the complete trial with the lowest NLL; at least one trial must be complete."""
+    """Return the complete trial with the lowest NLL, given at least one complete trial."""
     return min((trial for trial in trials if trial.state == "complete"), key=_rank)
 
 
@@ -253,11 +255,11 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
     Parameters
     ----------
     trials
-        All trials; at least one is complete.
+        All trials, at least one of which is complete.
     losses
-        Losses (blocks,) of each trial; the losses of incomplete trials are ignored.
+        Losses by block (blocks,) of each trial. The losses of incomplete trials are ignored.
     weights
-        Weights (blocks,).
+        Weights of the blocks (blocks,).
     """
     best = best_complete_trial(trials)
     defaults = next((t for t in trials if t.defaults and t.state == "complete"), None)
@@ -270,7 +272,7 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
 
 
 def required_standard_errors(trials: int, blocks: int) -> float:
-    """Return by how many standard errors the best of the given number of trials must be better than the defaults.
+    """Return the number of standard errors by which the best of several trials must be better than the defaults.
 
     >>> [round(required_standard_errors(m, 500), 1) for m in (1, 14, 50)]
     [1.6, 2.7, 3.1]
@@ -283,7 +285,7 @@ def required_standard_errors(trials: int, blocks: int) -> float:
 
 
 def paired_gain(ours: Floats, theirs: Floats, weights: Floats) -> tuple[float, float]:
-    """Return by how much the losses ``theirs`` are lower than ``ours`` on average, and the standard error."""
+    """Return the mean reduction from the losses ``ours`` to the losses ``theirs``, and its standard error."""
     is_held_out = weights > 0
     difference, weight = (ours - theirs)[is_held_out], weights[is_held_out]
     gain, n = float(difference.sum() / weight.sum()), len(weight)

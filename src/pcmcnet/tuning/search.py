@@ -1,11 +1,11 @@
-"""Model and table -> best options: Bayesian optimisation of the loss on held-out choice sets.
+"""Hyperparameter search by Bayesian optimisation of the loss on held-out choice sets.
 
     data          -> one validation part, or folds held out in turn for small tables
     trial 1       the given model, with unchanged options (the defaults)
     other trials  draw options -> fit the training sets -> NLL of the held-out sets
     final fit     the best options, or the defaults if no trial is significantly better -> fit all data
 
-Evaluate the result on other data, because the search has used all of ``data``.
+Evaluate the tuned model on other data, because the search uses all of ``data``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Runner = Callable[[Any, Space, Any, StartAnother], Iterator[TrialRecord]]  # run
 
 
 class SearchSettings(NamedTuple):
-    """Number of trials, progress, timeout and runner of a search."""
+    """Settings of a search: number of trials, progress, timeout and runner."""
 
     trials: int
     progress: bool
@@ -76,41 +76,41 @@ def tune(
 ) -> Tuning:
     """Search for the options with which a model predicts best, and fit the model with these options.
 
-    The first trial is the given model. Its options (the defaults) are kept unless the best trial is significantly
-    better on held-out choice sets.
+    The first trial uses the options of the given model (the defaults). These options are kept unless the best trial is
+    significantly better on held-out choice sets.
 
     Parameters
     ----------
     model
         A model, a model class, or the name of a model. Options that are not searched keep the model's values.
     data
-        Choice sets with choices. The search uses all of these sets, so evaluate the result on other data.
+        Choice sets with observed choices. The search uses all of these sets, so evaluate the result on other data.
     space
-        Options to search and their values. "default": the options that matter most; "paper": the options searched in
-        the paper; "wide": more options than the other two spaces. Or a mapping from options to ranges (low, high),
-        ranges on a logarithmic scale (low, high, "log"), or lists of values. Default "default".
+        Search space: "default" (the options that matter most), "paper" (the options searched in the paper), "wide"
+        (more options than the other two spaces), or a mapping from options to ranges (low, high), ranges on a
+        logarithmic scale (low, high, "log") or lists of values. Default "default".
     trials
-        Number of configurations to try, including the defaults as well as failed and pruned trials. A second call with
-        the same folder and a larger number continues the search. Default 25.
+        Number of trials, including the defaults and any failed or pruned trials. A second call with the same folder and
+        a larger number continues the search. Default 25.
     valid
-        Share of the choice sets that is held out to measure each trial, or a validation part as ChoiceData. A table of
+        Share of the choice sets to hold out for measuring each trial, or a validation part as ChoiceData. A table of
         fewer than 2,000 sets is split into 2 to 4 folds of about this share, and each fold is held out in turn. Default
         0.2.
     by
-        Name of an individual-level or kept column, or one value per choice set. Sets with equal values stay together
-        when data are held out. By default the sets of a person stay together, if the data have persons.
+        Name of an individual-level or kept column, or one value per choice set. Sets with equal values are held out
+        together. By default, the sets of a person stay together if persons are declared.
     seed
-        Seed of the folds, the proposed options and the fits. Default 0.
+        Seed for the folds, the proposed options and the fits. Default 0.
     device
         Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
         Folder for the trials (study.db), the result (tuning.json, tuning.md) and the fitted model (model). A second
-        call with the same arguments continues an interrupted search. By default nothing is written.
+        call with the same arguments continues an interrupted search. By default, nothing is written.
     progress
-        Whether to show a progress bar on a terminal, or to log one line per trial elsewhere. Default True.
+        Whether to report progress: a progress bar on a terminal, otherwise one log line per trial. Default True.
     timeout
-        Time limit in seconds. After this time, no new trial starts if at least one trial is complete. By default
-        (None), there is no limit.
+        Time limit in seconds. After the time limit, no new trial starts if at least one trial is complete. If None
+        (default), there is no limit.
     runner
         Function that runs the trials. By default, the trials run one after another in this process;
         :func:`pcmcnet.cluster.tune` runs several trials in parallel.
@@ -126,7 +126,7 @@ def tune(
     InputError
         If the data cannot be used, or Optuna is not installed.
     ArtifactError
-        If the folder has other files, or belongs to another search.
+        If the folder contains unrelated files or a different search.
     TrainingError
         If every trial failed.
 
@@ -145,7 +145,7 @@ def tune(
     base = _require_model(model)
     space = Space.of(type(base), space)
     if not space.dimensions:
-        raise ConfigError("space: nothing is left to search: every option of the space has a fixed value.")
+        raise ConfigError("space: expected at least one option to search, but all options have fixed values.")
     space = space.with_defaults(asdict(base.config))
     trials = _require_settings(trials, seed, device, timeout, space)
     # 2. Cut the data into training sets and held-out sets.
@@ -169,7 +169,7 @@ def tune(
 def _search(
     objective: Objective, space: Space, identity: Mapping[str, Any], folder: Path | None, run: SearchSettings
 ) -> tuple[list[TrialRecord], dict[str, float], Verdict]:
-    """Run the trials; return the trials, the importance of each dimension and the decision."""
+    """Run the search, and return the trials, the importance of each dimension and the decision."""
     from pcmcnet.tuning.study import block_losses, importance, open_study, trial_records
 
     began = time.monotonic()
@@ -198,13 +198,13 @@ def _search(
             report.end(f"trial {len(done)}/{run.trials}", _summary_of_last(done))
         done = trial_records(study, space)
         if not any(trial.state == "complete" for trial in done):
-            raise TrainingError(f"all {len(done)} trials failed. The first: {done[0].message}")
+            raise TrainingError(f"all {len(done)} trials failed. Error of the first trial: {done[0].message}")
         verdict = decide(done, block_losses(study), objective.data.weights)
         return done, importance(study, objective.seed), verdict
 
 
 def _with_progress(objective: Objective, report: StepReporter, done: list[TrialRecord]) -> Measure:
-    """Return an objective that also shows progress: options and epoch of the running trial, and the best NLL so far."""
+    """Return an objective that also reports the options and epoch of the running trial, and the best NLL so far."""
 
     def measure(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         trial_options = " ".join(f"{name}={in_words(value)}" for name, value in options.items())
@@ -255,7 +255,7 @@ def _require_model(model: Any) -> ChoiceModel:
 
 
 def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: Space) -> int:
-    """Check the settings; return the number of trials, which is at most the number of configurations in the space."""
+    """Check the settings, and return the number of trials, limited to the number of configurations in the space."""
     require_number("trials", trials, whole=True, low=1)
     require_number("seed", int(seed) if isinstance(seed, np.integer) else seed, whole=True, low=0, high=2**63 - 1)
     if timeout is not None:
@@ -268,7 +268,7 @@ def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: 
 
 
 def _identity(base: ChoiceModel, space: Space, data: ChoiceData, valid: Any, by: Any, seed: int) -> dict[str, Any]:
-    """Return the inputs that every trial depends on."""
+    """Return the inputs of the search on which every trial depends."""
     return {
         **model_identity(base),
         "space": space.to_dict(),

@@ -1,12 +1,11 @@
-"""Search spaces: options of a model -> dimensions -> options.
+"""Search spaces: the dimensions to search, and the model options for a draw from each dimension.
 
     (low, high)           a range; it has only whole numbers if the option takes only whole numbers
     (low, high, "log")    the same range on a logarithmic scale
     [a, b, c]             a list of values; the search treats increasing numbers as evenly spaced
 
 The widths of a network's hidden layers, ``hidden = (nodes,) * layers``, are searched as two dimensions, ``layers`` and
-``nodes``. This module does not depend on the search algorithm: a draw from a dimension is a number, or the label of a
-value.
+``nodes``. This module does not depend on the search algorithm: a draw from a dimension is a number or a label.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ _RANGE = re.compile(r"(log:)?([^:,/]+):([^:,/]+)")
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from ``low`` to ``high``, both included."""
+    """Dimension that contains all numbers from ``low`` to ``high``, inclusive."""
 
     low: float
     high: float
@@ -140,30 +139,30 @@ class Range:
     whole: bool = False
 
     def value(self, drawn: Any) -> Any:
-        """Return the value of the option for a draw."""
+        """Return the option value that corresponds to a draw."""
         return int(drawn) if self.whole else float(drawn)
 
     def place(self, value: Any) -> float | None:
-        """Return the draw that gives a value; None if the value is outside the range."""
+        """Return the draw that corresponds to a value, or None if the value is outside the range."""
         is_inside = _fits(value, int if self.whole else float) and self.low <= value <= self.high
         return value if is_inside else None
 
     @property
     def size(self) -> int | None:
-        """Number of values; None if it is infinite."""
+        """Number of values in the range, or None if infinite."""
         return int(self.high) - int(self.low) + 1 if self.whole else None
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the definition as plain values for JSON."""
         return {"low": self.low, "high": self.high, "log": self.log, "whole": self.whole}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A list of values: a draw is a position if the values are increasing numbers, otherwise a label."""
+    """Dimension with a list of values; a draw is a position if the values are increasing numbers, otherwise a label."""
 
     values: tuple[Any, ...]
 
@@ -175,15 +174,15 @@ class Choice:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The values as they are written on the command line."""
+        """The values, formatted as on the command line."""
         return tuple(in_words(value) for value in self.values)
 
     def value(self, drawn: Any) -> Any:
-        """Return the value of the option for a draw."""
+        """Return the option value that corresponds to a draw."""
         return self.values[int(drawn)] if self.ordered else self.values[self.labels.index(drawn)]
 
     def place(self, value: Any) -> int | str | None:
-        """Return the draw that gives a value; None if the value is not in the list."""
+        """Return the draw that corresponds to a value, or None if the value is not in the list."""
         for k, listed in enumerate(self.values):
             if listed == value and isinstance(listed, bool) == isinstance(value, bool):  # True is not 1
                 return k if self.ordered else self.labels[k]
@@ -191,14 +190,14 @@ class Choice:
 
     @property
     def size(self) -> int | None:
-        """Number of values."""
+        """Number of values in the list."""
         return len(self.values)
 
     def __str__(self) -> str:
         return ", ".join(self.labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the definition as plain values for JSON."""
         return {"values": list(self.values)}
 
 
@@ -207,17 +206,17 @@ Dimension = Range | Choice
 
 @dataclass(frozen=True)
 class Space:
-    """Search dimensions by name, for one model class.
+    """Search space of a model class: dimensions by name.
 
     Parameters
     ----------
     dimensions
-        Ranges and lists of values by name.
+        Mapping from names to ranges and lists of values.
     stacked
         Whether the dimensions ``layers`` and ``nodes`` together define the option ``hidden``. Default False.
     defaults
-        Values of the searched options in the given model, for the first trial. By default there are none, and no trial
-        has the defaults.
+        Default values of the searched options, used in the first trial. If empty (default), no trial uses default
+        values.
     """
 
     dimensions: Mapping[str, Dimension]
@@ -231,10 +230,10 @@ class Space:
         Parameters
         ----------
         kind
-            The class of the model.
+            Class of the model.
         space
-            "default", "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values; or a Space,
-            which is returned unchanged.
+            "default", "paper", "wide", a mapping from options to (low, high), (low, high, "log") or lists of values, or
+            a Space, which is returned unchanged.
 
         Returns
         -------
@@ -264,7 +263,7 @@ class Space:
         return cls({name: _dimension(name, spec, hints[name]) for name, spec in space.items()}, stacked)
 
     def options(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of the model for draws from all dimensions.
+        """Return the model options that correspond to a draw from each dimension.
 
         >>> widths = {"layers": Choice((1, 2, 3)), "nodes": Choice((32, 64))}
         >>> Space({**widths, "lr": Range(0.001, 0.1, log=True)}, stacked=True).options(
@@ -278,7 +277,7 @@ class Space:
         return options
 
     def place(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the draws that give the options; None if the space does not contain the options.
+        """Return the draws that correspond to the options, or None if the space does not contain the options.
 
         >>> Space({"layers": Choice((1, 2)), "nodes": Choice((32, 64))}, stacked=True).place({"hidden": (64, 64)})
         {'layers': 1, 'nodes': 1}
@@ -291,12 +290,12 @@ class Space:
         return None if None in draws.values() else draws
 
     def with_defaults(self, options: Mapping[str, Any]) -> Space:
-        """Return the space with the options of a model as defaults."""
+        """Return a copy of the space with the options of a model as defaults."""
         return replace(self, defaults={name: options[name] for name in self.option_names})
 
     @property
     def option_names(self) -> list[str]:
-        """Names of the searched options of the model."""
+        """Names of the model options that are searched."""
         names = [name for name in self.dimensions if not (self.stacked and name in (LAYERS, NODES))]
         return [*names, *([WIDTHS] if self.stacked else [])]
 
@@ -309,25 +308,25 @@ class Space:
         return Space(remaining, self.stacked and NODES in remaining)
 
     def combined_with(self, other: Space) -> Space:
-        """Return the space with the dimensions of another space added."""
+        """Return the union of this space and another space."""
         return Space({**self.dimensions, **other.dimensions}, self.stacked or other.stacked)
 
     @property
     def size(self) -> int | None:
-        """Number of configurations, including the defaults; None if it is infinite."""
+        """Number of configurations, including the defaults, or None if infinite."""
         sizes = [dimension.size for dimension in self.dimensions.values()]
         defaults_outside = bool(self.defaults) and self.place(self.defaults) is None
         return None if None in sizes else math.prod(size or 1 for size in sizes) + defaults_outside
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the definition as plain values for JSON."""
         return {name: dimension.to_dict() for name, dimension in self.dimensions.items()}
 
 
 def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
     """Parse ``lr=log:1e-4:1e-1``, ``dropout=0:0.5``, ``activation=relu,tanh`` or ``hidden=64/64,64``.
 
-    Values are separated by commas; if the values are lists, they are separated by slashes.
+    Values are separated by commas, or by slashes if the values are lists.
     """
     name, equals, text = word.partition("=")
     hints = _hints(kind)
@@ -346,7 +345,7 @@ def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as it is written on the command line: 64,64 or true or 0.001."""
+    """Format a value as on the command line, such as 64,64 or true or 0.001."""
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{in_words(entry)}" for key, entry in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -364,19 +363,19 @@ def _named(kind: type[ChoiceModel], name: str) -> Mapping[str, Any]:
             return _CONTEXT_LOGIT  # weight decay and learning rate, which every network has
         if not option_names(kind.config_class):
             raise ConfigError(f"{kind.name} has no options: there is nothing to tune.")
-        raise ConfigError(f"{kind.name} has no default space: give the options to search and their values.")
+        raise ConfigError(f"{kind.name} has no default space: pass a mapping from options to their values.")
     return SPACES[kind.name][name]
 
 
 def _hints(kind: type[ChoiceModel]) -> dict[str, Any]:
-    """Return the types of the options by name, with ``layers`` and ``nodes`` if the model has layer widths."""
+    """Return option types by name, including ``layers`` and ``nodes`` if the model has hidden-layer widths."""
     types = get_type_hints(kind.config_class)
     hints = {name: types[name] for name in option_names(kind.config_class)}
     return {**hints, LAYERS: int, NODES: int} if _has_widths(kind) else hints
 
 
 def _has_widths(kind: type[ChoiceModel]) -> bool:
-    """Return True if the option ``hidden`` of a model is a list of widths."""
+    """Return True if the model has an option ``hidden`` that is a list of layer widths."""
     return get_type_hints(kind.config_class).get(WIDTHS) == tuple[int, ...]
 
 
@@ -385,7 +384,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
-    """Return the dimension for a range or a list of values; check the values against the type of the option."""
+    """Return the dimension for a range or a list of values, after checking the values against the option's type."""
     if isinstance(spec, Range | Choice):
         return spec
     if isinstance(spec, tuple):
@@ -398,7 +397,7 @@ def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
             raise ConfigError(f"space, {name}: {value!r} is not a valid value." + did_you_mean(str(value), words))
     choice = Choice(tuple(tuple(v) if isinstance(v, list) else v for v in spec))
     if len(set(choice.labels)) < len(spec):
-        raise ConfigError(f"space, {name}: {choice} has a value twice.")
+        raise ConfigError(f"space, {name}: {choice} contains a value twice.")
     return choice
 
 
@@ -422,7 +421,7 @@ def _range(name: str, spec: tuple[Any, ...], hint: Any) -> Range:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return True if an option of the given type can have the value."""
+    """Return True if the value is valid for an option of the given type."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is tuple:

@@ -1,8 +1,8 @@
-"""Trials of a search on disk: one SQLite file that holds every finished trial.
+"""Storage of a search: an SQLite file that contains every finished trial.
 
     study.db    Optuna's study: trials with their draws, losses by epoch and states; inputs of the search
 
-A finished trial is written in one transaction, with a hash of its result, since SQLite detects damaged pages but not
+A finished trial is written in one transaction, with a hash of the result, because SQLite detects damaged pages but not
 altered numbers. A trial that was running when its process died is marked as interrupted and ignored. The search then
 draws the same configuration again, because draws depend only on finished trials. The first trial uses the defaults:
 nothing is drawn, and the trial is never pruned. If the file belongs to another search, an error lists the differences.
@@ -62,14 +62,14 @@ DEFAULTS, DECAY = (
 
 
 class ProposalSampler(optuna.samplers.BaseSampler):
-    """Optuna's Gaussian-process sampler, which is created anew for each trial."""
+    """Wrapper of Optuna's Gaussian-process sampler that creates a new sampler for each trial."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self.space, self.distributions = space, distributions(space)
         self.seed = seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all dimensions, because they are drawn jointly."""
+        """Return all dimensions of the search space, because they are drawn jointly."""
         return dict(self.distributions)
 
     def sample_relative(
@@ -104,13 +104,13 @@ class ProposalSampler(optuna.samplers.BaseSampler):
         return drawn
 
     def _running_trials(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
-        """Return the other trials that are running."""
+        """Return all running trials except the given trial."""
         running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         names = self.distributions.keys()
         return [t for t in running if t.number != trial.number and (t.params.keys() == names or is_defaults(t))]
 
     def _place(self, trial: FrozenTrial) -> dict[str, Any] | None:
-        """Return the draws of a trial; None for defaults outside the space."""
+        """Return the draws of a trial, or None for defaults outside the search space."""
         if not is_defaults(trial):
             return dict(trial.params)
         decay = trial.user_attrs[NOTES].get(DECAY)
@@ -130,25 +130,25 @@ class ProposalSampler(optuna.samplers.BaseSampler):
 
 
 def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that finished and were not interrupted: the defaults first, then the others in order."""
+    """Return the trials that finished without interruption: the trial with the defaults, then the others in order."""
     trials = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and INTERRUPTED not in t.user_attrs]
     return sorted(trials, key=lambda trial: not is_defaults(trial))
 
 
 def is_defaults(trial: FrozenTrial) -> bool:
-    """Return True for the trial with the defaults, which has no draws."""
+    """Return True if this is the trial with the defaults, for which nothing is drawn."""
     return bool(trial.user_attrs.get(NOTES, {}).get(DEFAULTS))
 
 
 def trial_loss(trial: FrozenTrial) -> float | None:
-    """Return the loss of a trial: the final loss, or the lowest loss before pruning; None if the trial failed."""
+    """Return the final loss of a trial, the lowest loss of a pruned trial, or None if the trial failed."""
     if trial.state == TrialState.PRUNED:
         return min(trial.intermediate_values.values(), default=None)
     return trial.value if trial.state == TrialState.COMPLETE else None
 
 
 def surrogate_losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
-    """Return the losses (trials,) to which the Gaussian process is fitted; NaN if all trials failed."""
+    """Return the losses (trials,) to which the Gaussian process is fitted, all NaN if every trial failed."""
     # 1. A pruned trial is no better than the median of the complete ones: it was measured on the first fold only.
     losses = np.array([np.nan if (value := trial_loss(t)) is None else value for t in trials])
     complete = np.array([t.state == TrialState.COMPLETE for t in trials], bool)
@@ -195,12 +195,12 @@ Measure = Callable[[dict[str, Any], EpochCallback], Measurement]  # options, epo
 
 @contextmanager
 def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, seed: int) -> Iterator[optuna.Study]:
-    """Yield a new study, or the study stored in a folder; without a folder, the study is in memory.
+    """Yield the study stored in a folder, or a new study, which is in memory if there is no folder.
 
     Raises
     ------
     ArtifactError
-        If the folder has other files, another search, or a damaged file.
+        If the folder contains unrelated files, a different search or a damaged file.
     """
     with _without_optuna_messages(), _storage(folder) as storage, _explain_storage_errors(folder):
         study = optuna.create_study(
@@ -222,14 +222,14 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
 
 
 def _continue(study: optuna.Study, identity: Mapping[str, Any], folder: Path | None) -> None:
-    """Check that a study belongs to this search and is unaltered; mark trials of dead processes as interrupted."""
+    """Check that a study belongs to this search and is unaltered, and mark unfinished trials as interrupted."""
     ours = json.loads(json.dumps(identity))
     theirs = study.user_attrs.get(_IDENTITY)
     if theirs is None:
         study.set_user_attr(_IDENTITY, ours)
     elif theirs != ours:
-        problem = f"{folder} holds another search; what differs: {', '.join(differences(theirs, ours))}."
-        raise ArtifactError(f"{problem} Use the same table and options to continue it, or choose another folder.")
+        problem = f"{folder} contains a search with different settings: {', '.join(differences(theirs, ours))}."
+        raise ArtifactError(f"{problem} Use the same table and options to continue, or choose another folder.")
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
         study.tell(trial.number, state=TrialState.FAIL)
@@ -238,7 +238,7 @@ def _continue(study: optuna.Study, identity: Mapping[str, Any], folder: Path | N
 
 
 class RunningTrial:
-    """A running trial, from the draw of its configuration to its result."""
+    """A running trial, from drawing its configuration to storing its result."""
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self.study, self.space = study, space
@@ -252,16 +252,16 @@ class RunningTrial:
         self.began = time.perf_counter()
 
     def on_epoch(self, entry: dict[str, Any]) -> None:
-        """Report the history entry of an epoch to Optuna; raise TrialPruned if the trial should stop."""
+        """Report the validation loss of an epoch to Optuna, and raise TrialPruned if the trial should stop."""
         if entry["valid_loss"] is None:
             return
         self.trial.report(entry["valid_loss"], entry["epoch"])
         if not self.defaults and self.trial.should_prune():
             step = "the first fold" if entry["epoch"] == FIRST_FOLD_STEP else f"epoch {entry['epoch']}"
-            raise optuna.TrialPruned(f"after {step}: the loss is worse than the median of the earlier trials.")
+            raise optuna.TrialPruned(f"after {step}: the loss is above the median of the earlier trials.")
 
     def end(self, result: Measurement | Exception) -> TrialRecord:
-        """Store the measurement, or the reason why there is none; raise errors that the configuration did not cause."""
+        """Store the measurement, or the reason for its absence. Re-raise storage errors."""
         # 1. State and results of the trial. An error in a fit is a failed trial; the search continues.
         loss, results, message, state = None, {}, None, TrialState.FAIL
         if isinstance(result, Measurement):
@@ -286,7 +286,7 @@ class RunningTrial:
 
 
 def run_trial(study: optuna.Study, space: Space, objective: Measure) -> TrialRecord:
-    """Draw a configuration, measure it and store the result."""
+    """Draw a configuration, measure its held-out loss and store the result."""
     trial = RunningTrial(study, space)
     result: Measurement | Exception
     try:
@@ -302,23 +302,23 @@ def _digest(state: TrialState, loss: float | None, params: Any, values: Any, not
 
 
 def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
-    """Raise ArtifactError if a trial differs from its stored hash."""
+    """Raise ArtifactError if a trial does not match its stored hash."""
     notes = dict(trial.user_attrs.get(NOTES, {}))
     digest = notes.pop(_DIGEST, None)
     loss = trial.value if trial.state == TrialState.COMPLETE else None
     if digest != _digest(trial.state, loss, trial.params, trial.intermediate_values, notes):
         problem = f"{folder}: trial {trial.number + 1} in {STUDY_FILE} was altered after it was stored."
-        raise ArtifactError(f"{problem} Remove the folder and search again, or restore the file from a copy.")
+        raise ArtifactError(f"{problem} Remove the folder and search again, or restore the file from a backup.")
 
 
 def trial_records(study: optuna.Study, space: Space) -> list[TrialRecord]:
-    """Return the finished trials, numbered from 1 in order."""
+    """Return the finished trials in order, numbered from 1."""
     trials = finished_trials(study)
     return [_record(k + 1, trial, space, _first_fold_offset(trials)) for k, trial in enumerate(trials)]
 
 
 def _first_fold_offset(trials: list[FrozenTrial]) -> float:
-    """Return the mean loss over all folds minus the loss of the first fold, in the first trial with all folds."""
+    """Return the mean loss over all folds minus the loss of the first fold, for the first complete trial."""
     for trial in trials:
         if trial.state == TrialState.COMPLETE and FIRST_FOLD_STEP in trial.intermediate_values:
             return float(trial.value or 0.0) - trial.intermediate_values[FIRST_FOLD_STEP]
@@ -326,7 +326,7 @@ def _first_fold_offset(trials: list[FrozenTrial]) -> float:
 
 
 def block_losses(study: optuna.Study) -> list[Floats]:
-    """Return the losses of the finished trials by block; an empty array for an incomplete trial."""
+    """Return the block losses of each finished trial, which are empty if the trial failed or was pruned."""
     return [np.array(trial.user_attrs[NOTES].get(_BLOCKS, []), np.float64) for trial in finished_trials(study)]
 
 
@@ -349,10 +349,10 @@ def _record(number: int, trial: FrozenTrial, space: Space, first_fold_offset: fl
 
 
 def importance(study: optuna.Study, seed: int) -> dict[str, float]:
-    """Return the share of each dimension in the variance of the loss over the complete trials, the largest first.
+    """Return each dimension's share of the variance of the loss over the complete trials, largest first.
 
-    Computed by functional analysis of variance (fANOVA) with a random forest; empty if the losses or the draws do not
-    vary.
+    The shares are computed by functional analysis of variance (fANOVA) with a random forest. The result is empty if the
+    losses or the draws do not vary.
     """
     complete = [t for t in finished_trials(study) if t.state == TrialState.COMPLETE and t.params]
     varied = [name for name in (complete[0].params if complete else {}) if len({t.params[name] for t in complete}) > 1]
@@ -372,7 +372,7 @@ def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
         return
     path = folder / STUDY_FILE
     if not path.exists() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(f"{folder} exists but holds no search: choose another folder, or empty this one.")
+        raise ArtifactError(f"{folder} exists but contains no search: choose another folder, or empty this one.")
     try:
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -389,7 +389,7 @@ def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
 
 
 def _require_intact(storage: optuna.storages.RDBStorage) -> None:
-    """Raise RuntimeError if SQLite finds a damaged page; without this check, damage may be found late or never."""
+    """Raise RuntimeError if SQLite finds a damaged page, because damage might otherwise be found late or never."""
     with storage.engine.connect() as connection:
         status = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
     if status != "ok":
@@ -398,7 +398,7 @@ def _require_intact(storage: optuna.storages.RDBStorage) -> None:
 
 @contextmanager
 def _explain_storage_errors(folder: Path | None) -> Iterator[None]:
-    """Convert storage errors in the block to an ArtifactError that says what to do."""
+    """Convert storage errors in the ``with`` block to an ArtifactError that states the remedy."""
     try:
         yield
     except _STORAGE_ERRORS as error:
@@ -416,7 +416,7 @@ def _storage_error(folder: Path | None, error: Exception) -> ArtifactError:
 
 @contextmanager
 def _without_optuna_messages() -> Iterator[None]:
-    """Suppress Optuna's messages within the block and restore its verbosity afterwards."""
+    """Suppress Optuna's messages in the ``with`` block, and restore its verbosity afterwards."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

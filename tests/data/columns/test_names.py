@@ -19,12 +19,12 @@ def test_a_column_without_display_name_uses_its_own() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("price", r"columns must map columns to names and units, as in .* got 'price'"),
+        ("price", r"columns must map each column to a name and a unit, as in .* got 'price'"),
         ({"prize": {"name": "Price"}}, r"columns includes 'prize', which has no role .* 'price'"),
-        ({"price": "EUR"}, r"columns, 'price': expected .* got 'EUR'"),
-        ({"price": {"units": "EUR"}}, r"columns, 'price': unknown entry 'units'.*'unit'"),
-        ({"price": {"unit": 7}}, r"columns, 'price': the unit must be a text of one line .* got 7"),
-        ({"price": {"name": "two\nlines"}}, r"the name must be a text of one line"),
+        ({"price": "EUR"}, r"columns\['price'\]: expected .* got 'EUR'"),
+        ({"price": {"units": "EUR"}}, r"columns\['price'\]: unknown entry 'units'.*'unit'"),
+        ({"price": {"unit": 7}}, r"columns\['price'\]: the unit must be a single line .* got 7"),
+        ({"price": {"name": "two\nlines"}}, r"the name must be a single line"),
     ],
 )
 def test_invalid_names_are_refused(given: Any, words: str) -> None:

@@ -315,7 +315,7 @@ def test_files_with_integers_and_with_fractions_combine(tmp_path: Path) -> None:
         ),
         (
             {"a.parquet": {"a": [2**60]}, "b.parquet": {"a": [2.5]}},
-            r"a\.parquet: .* other types than in the whole folder, 'a' int64 \(folder: double\), .* not fit",
+            r"a\.parquet: .* differ from the rest of the folder, 'a' int64 \(folder: double\), .* cannot be converted",
         ),
     ],
     ids=["empty", "column missing in one file", "text in one file", "numbers beyond the common type"],

@@ -202,7 +202,7 @@ def test_an_encoder_must_return_one_vector_per_content(encode: Any, message: str
 
 def test_vectors_of_different_sizes_are_refused() -> None:
     growing = Frozen(lambda texts: np.zeros((1, len(texts[0]))), batch_size=1)
-    with pytest.raises(ConfigError, match=r"'about': Frozen.* gave vectors of different sizes: \[5, 6, 12\]"):
+    with pytest.raises(ConfigError, match=r"'about': Frozen.* returned vectors of different sizes: \[5, 6, 12\]"):
         growing.vectors("about", "text", TEXTS)
 
 
@@ -213,7 +213,7 @@ def test_vectors_of_different_sizes_are_refused() -> None:
         (lambda folder: Frozen("name"), "expected a torch module or a function, got 'name'"),
         (lambda folder: Frozen(len, transform=len), "transform is not supported with a function"),
         (lambda folder: Frozen(len, batch_size=0), "batch_size must be a whole number of at least 1, got 0"),
-        (lambda folder: Frozen(len, cache=folder), r"a cache cannot identify Frozen\(len\): give"),
+        (lambda folder: Frozen(len, cache=folder), r"Frozen\(len\) needs a name to be cached"),
         (lambda folder: Frozen(len, name="n", cache=__file__), "the cache must be a folder"),
         (lambda folder: Frozen.sentences(len), "expected a sentence-transformers model"),
         (lambda folder: Frozen.sentences("all-MiniLM-L6-v2"), "is not a folder. Give the folder of a saved model"),

@@ -75,7 +75,7 @@ def test_paths_are_relative_to_the_folder_of_the_table(
     [
         (b"no picture", "expected a picture, got 10 bytes of another format"),
         (b"", "expected a picture, got 0 bytes of another format"),
-        (png(3, size=(40, 40))[:45], r"the picture is broken \("),
+        (png(3, size=(40, 40))[:45], r"the picture is damaged \("),
     ],
 )
 def test_a_broken_picture_is_refused_with_its_row(content: bytes, message: str, tmp_path: Path) -> None:

@@ -92,9 +92,9 @@ def test_models_that_are_not_nested_are_refused(modes: ChoiceData) -> None:
     with pytest.raises(InputError, match="fitted to different tables, with 100 and 200 choice sets: fit both to"):
         likelihood_ratio(other, large)
     held = MNL(formula="x + y", fixed={"x": 1.0}).fit(modes)
-    with pytest.raises(InputError, match="'x' is fixed in the larger one but estimated in the smaller"):
+    with pytest.raises(InputError, match="'x' is fixed in the larger model but estimated in the smaller"):
         likelihood_ratio(MNL(formula="x | 0").fit(modes), held)
-    with pytest.raises(InputError, match="'x' is 1 in the larger one and 0 in the smaller"):
+    with pytest.raises(InputError, match="'x' is 1 in the larger model and 0 in the smaller"):
         likelihood_ratio(MNL(formula="y | 0").fit(modes), held)
 
 
@@ -107,7 +107,7 @@ def test_a_larger_model_with_a_lower_likelihood_is_refused(modes: ChoiceData) ->
 def test_nesting_is_assumed_with_a_note_if_names_cannot_decide(modes: ChoiceData) -> None:
     small, large = MNL(formula="x | 0").fit(modes), MNL(formula="| 1 | x").fit(modes)
     (first, *_) = likelihood_ratio(small, large).notes
-    assert first == "it is assumed that the larger model contains the smaller one, although it has no coefficient 'x'"
+    assert first == "nesting is assumed, although the larger model has no coefficient 'x'"
 
 
 def test_boundary_restrictions_and_dependent_choices_are_noted(modes: ChoiceData) -> None:

@@ -59,7 +59,7 @@ def test_a_correction_penalises_additional_parameters(data: ChoiceData) -> None:
 
 def test_models_without_a_likelihood_to_compare_are_refused(data: ChoiceData) -> None:
     a = MNL(formula="x").fit(data)
-    with pytest.raises(InputError, match="RankBy gives no probabilities, and so has no likelihood to compare"):
+    with pytest.raises(InputError, match="RankBy gives no probabilities and therefore has no likelihood to compare"):
         vuong(a, RankBy(column="x").fit(data), data)
     with pytest.raises(InputError, match="the two models give the same probabilities"):
         vuong(a, a, data)
@@ -80,7 +80,7 @@ def test_nested_models_are_noted_on_their_training_table(data: ChoiceData) -> No
     small, large = MNL(formula="x").fit(data), MNL(formula="x + y").fit(data)
     for pair in ((small, large), (large, small)):
         (note,) = vuong(*pair, data, correction="aic").notes
-        assert note.startswith("by the names of their coefficients, one model contains the other")
+        assert note.startswith("the names of the coefficients show that the models are nested")
         assert note.endswith("use likelihood_ratio")
     assert vuong(small, MNL(formula="y").fit(data), data).notes == ()
     train, fresh = data.subset(np.arange(100)), data.subset(np.arange(100, 200))

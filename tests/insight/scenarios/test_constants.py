@@ -73,7 +73,7 @@ def test_a_calibrated_logit_equals_the_wrapped_logit(data: ChoiceData) -> None:
 
 
 def test_models_without_constants_are_rejected(data: ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"the formula 'x \| 0' has no constants to shift: fit it with '\| 1'"):
+    with pytest.raises(InputError, match=r"the formula 'x \| 0' has no constants to shift: fit a formula with '\| 1'"):
         calibrate_constants(pn.MNL(formula="x | 0").fit(data), data, SHARES)
     with pytest.raises(InputError, match="RankBy returns a ranking"):
         calibrate_constants(pn.RankBy("x").fit(data), data, SHARES)

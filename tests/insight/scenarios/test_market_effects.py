@@ -64,5 +64,5 @@ def test_a_model_without_standard_errors_has_no_intervals() -> None:
     assert estimate_figures(
         ColumnModel(), lambda model: np.ones(2), level=0.9, errors=None, intervals=False
     ).how.endswith("no intervals requested")
-    with pytest.raises(ValueError, match="only logits have standard errors"):
+    with pytest.raises(ValueError, match="has no standard errors"):
         estimate_figures(ColumnModel(), lambda model: np.ones(2), level=0.9, errors="robust", intervals=True)

@@ -389,12 +389,12 @@ def test_custom_encoders_work_inside_wrappers(wrap: Any, tmp_path: Path) -> None
 def test_encoders_are_refused_by_models_without_contents(tmp_path: Path) -> None:
     named = Ensemble("pcmcnet", 2, options={"epochs": 1}, encoders={"node": Ring()})
     assert list(named.extras["encoders"]) == ["node"]
-    with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
+    with pytest.raises(ConfigError, match="MNL does not accept custom encoders: leave them out"):
         Ensemble("mnl", 2, encoders={"node": Ring()})
-    with pytest.raises(ConfigError, match="encoders can be passed only if the model is given by name"):
+    with pytest.raises(ConfigError, match="encoders can only be passed with the name of a model"):
         Calibrated(PCMCNet(), encoders={"node": Ring()})
     folder = Ensemble("mnl", 2).fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logits")
-    with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
+    with pytest.raises(ConfigError, match="MNL does not accept custom encoders: leave them out"):
         load(folder, encoders={"node": Ring()})
 
 
@@ -500,7 +500,7 @@ def test_another_function_of_the_same_name_is_refused(named: str | None, inside:
     folder = (Ensemble(model, 2) if inside else model).fit(data, progress=False).save(tmp_path / "model")
     assert Frozen(other, name=named).identity == frozen.identity
     assert load(folder, encoders={"words": Frozen(by_letters, name=named)}).predict_proba(data).all()
-    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\): this encoder returns other vectors"):
+    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\): this encoder returns different vectors"):
         load(folder, encoders={"words": Frozen(other, name=named)})
 
 
@@ -517,7 +517,7 @@ def test_another_function_is_refused_despite_a_cache(tmp_path: Path) -> None:
         return [[x + 1 for x in row] for row in by_letters(texts)]
 
     other.__qualname__ = by_letters.__qualname__
-    with pytest.raises(ArtifactError, match="returns other vectors for the training values"):
+    with pytest.raises(ArtifactError, match="returns different vectors for the training values"):
         load(folder, encoders={"words": Frozen(other, name="letters", cache=cache)})
 
 
@@ -533,7 +533,7 @@ def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
     model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1, weight_decay=0.0)
     folder = model.fit(data, progress=False).save(tmp_path / "model")
     assert load(folder, encoders={"photo": Frozen(Light(), transform=plain)}).predict_proba(data).all()
-    with pytest.raises(ArtifactError, match="returns other vectors for the training values"):
+    with pytest.raises(ArtifactError, match="returns different vectors for the training values"):
         load(folder, encoders={"photo": Frozen(Light(), transform=darker)})
 
 

@@ -204,7 +204,7 @@ def test_saved_classes_are_loaded(model: PCMC) -> None:
     arrays = load(files["weights.safetensors"])
     with pytest.raises(ArtifactError, match="class shares do not add up to 1"):
         PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.array([0.5, 0.4])})}, *about)
-    with pytest.raises(ArtifactError, match="saved log_rates do not fit"):
+    with pytest.raises(ArtifactError, match="saved array log_rates does not match"):
         PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.full(4, 0.25)})}, *about)
     assert "class shares" in str(model.summary())
 

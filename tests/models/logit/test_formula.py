@@ -146,9 +146,9 @@ def test_numbers_are_written_in_full() -> None:
         ("x[a] + x[a]", r"the term x\[a\] occurs twice"),
         (
             "x | y[a]",
-            "after '|' every alternative has a coefficient of its own; labels in brackets belong to the first",
+            r"after '\|' have a coefficient for each alternative: use labels in brackets only in the first part",
         ),
-        ("x | 1 | y[a]", "labels in brackets belong in the first part"),
+        ("x | 1 | y[a]", "use labels in brackets only in the first part"),
         ("log()", r"expected a column in log\(...\), got '\)'"),
         ("log(cost", r"expected '\)', but the formula ends there"),
         ("log(cost time)", r"expected '\)', got 'time'"),

@@ -179,7 +179,7 @@ def test_missing_columns_and_columns_of_another_kind_are_refused() -> None:
         SchemaError, match="the model needs the individual-level column 'where', which is not in the table"
     ):
         design.matrix(people(income=INCOME))
-    with pytest.raises(SchemaError, match="column 'where' is numeric, but was not in the training data"):
+    with pytest.raises(SchemaError, match="column 'where' is numeric here, but not in the training data"):
         design.matrix(people(income=INCOME, where=INCOME))
     with pytest.raises(SchemaError, match="two membership coefficients would be called 'constant'"):
         learn("constant", people(constant=INCOME))

@@ -218,7 +218,7 @@ def test_the_weight_decay_is_learnt_with_one_chain(data: ChoiceData) -> None:
 def test_classes_of_persons_need_one_process(data: ChoiceData) -> None:
     with (
         training_in_group(ProcessGroup(size=2)),
-        pytest.raises(ConfigError, match=r"classes of persons are not supported.*by='set'"),
+        pytest.raises(ConfigError, match=r"by='person' is not supported.*by='set'"),
     ):
         PCMCNet(classes=2, **FAST).fit(data, progress=False)
 

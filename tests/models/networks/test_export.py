@@ -376,7 +376,7 @@ def test_unsupported_models_and_columns_are_refused_with_a_remedy(tmp_path: Path
     with pytest.raises(ConfigError, match="not supported by MNL, only by PCMCNet"):
         logit.export(tmp_path / "model.onnx")
     texts = ChoiceData.from_long(rows(sets), **roles, kinds={"comfort": "text"})
-    with pytest.raises(ConfigError, match="not supported for column 'comfort' of kind text"):
+    with pytest.raises(ConfigError, match="column 'comfort' has kind text"):
         PCMCNet(**QUICK).fit(texts, progress=False).export(tmp_path / "model.onnx")
 
 

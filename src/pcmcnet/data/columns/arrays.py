@@ -1,7 +1,7 @@
 """Columns in memory: numbers as float32, categories as integer codes with a list of names, and content columns.
 
-The values of content columns are neither numbers nor categories, but vectors, texts or images. Each distinct value is
-stored once and the rows hold codes, so repeated values take no extra memory.
+The values of content columns are neither numbers nor categories, but for example vectors, texts or images. Each
+distinct value is stored once and the rows hold codes, so repeated values take no extra memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MISSING_CODE = -1  # code of a missing content
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """Real numbers; NaN marks a missing value, if the schema allows missing values."""
+    """Column of real numbers. NaN marks a missing value, if the schema allows missing values."""
 
     values: NDArray[np.float32]
     kind: str = "numeric"
@@ -43,7 +43,7 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """Category codes, which are positions in ``categories``; this list may have unused entries."""
+    """Column of category codes, which are positions in ``categories``. Some categories may be unused."""
 
     codes: NDArray[np.int32]
     categories: tuple[str, ...]
@@ -53,7 +53,7 @@ class Categorical:
         return len(self.codes)
 
     def take(self, index: Ints | slice) -> Categorical:
-        """Return the given rows, with all categories."""
+        """Return the given rows, with the complete list of categories."""
         return Categorical(self.codes[index], self.categories)
 
     def plain(self) -> NDArray[Any]:
@@ -63,7 +63,7 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Positions in a table of distinct values, or ``MISSING_CODE`` if missing; the table may have unused entries."""
+    """Positions in a table of distinct values, or ``MISSING_CODE`` if missing. The table may have unused entries."""
 
     codes: NDArray[np.int32]
     table: NDArray[Any]  # (U, ...) numbers, or (U,) objects, all different
@@ -73,7 +73,7 @@ class Contents:
         return len(self.codes)
 
     def take(self, index: Ints | slice) -> Contents:
-        """Return the given rows; the table is shared."""
+        """Return the given rows, which share the table of distinct values."""
         return Contents(self.codes[index], self.table, self.kind)
 
     def plain(self) -> NDArray[Any]:
@@ -83,7 +83,7 @@ class Contents:
         return out
 
     def compact(self) -> Contents:
-        """Return a copy with only the values in use, ordered by their first rows; equal rows give equal copies."""
+        """Return a copy with only the values in use, ordered by their first rows. Equal rows give equal copies."""
         used, first, place = np.unique(self.codes, return_index=True, return_inverse=True)
         order = np.argsort(np.where(used == MISSING_CODE, -1, first), kind="stable")
         new = np.empty(len(used), np.int32)
@@ -96,7 +96,7 @@ Columns = Mapping[str, Column]
 
 
 def take(columns: Columns, index: Ints | slice) -> dict[str, Column]:
-    """Return the same rows of every column."""
+    """Return the given rows of every column."""
     return {name: column.take(index) for name, column in columns.items()}
 
 
@@ -106,12 +106,12 @@ def stored_values(column: Column) -> NDArray[Any]:
 
 
 def concat(first: Columns, second: Columns) -> dict[str, Column]:
-    """Append the rows of columns with the same names and kinds."""
+    """Append the rows of other columns with the same names and kinds."""
     return {name: concat_column(column, second[name]) for name, column in first.items()}
 
 
 def concat_column(first: Column, second: Column) -> Column:
-    """Append one column to another; categories are matched by name."""
+    """Append one column to another. Categories are matched by name."""
     if isinstance(first, Numeric) and isinstance(second, Numeric):
         return Numeric(np.concatenate([first.values, second.values]))
     if isinstance(first, Contents) and isinstance(second, Contents):
@@ -135,7 +135,7 @@ def content_codes(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
 
 
 def _concat_contents(first: Contents, second: Contents) -> Contents:
-    """Append rows; values that occur in both columns are stored once."""
+    """Append one content column to another. Values that occur in both columns are stored only once."""
     if first.table is second.table:
         return Contents(np.concatenate([first.codes, second.codes]), first.table, first.kind)
     if first.table.shape[1:] != second.table.shape[1:]:
@@ -170,7 +170,7 @@ def to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Return numbers as float32; each Arrow chunk is converted separately, to avoid a wider copy."""
+    """Return numbers as float32. Each Arrow chunk is converted separately, to avoid a wider copy."""
     narrow = np.empty(len(values), np.float32)
     at = 0
     with np.errstate(over="ignore"):
@@ -181,7 +181,7 @@ def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
 
 
 def array_to_numpy(values: pa.Array) -> NDArray[Any]:
-    """Return the values of an Arrow array, with NaN for missing values; if no value is missing, nothing is copied."""
+    """Return the values of an Arrow array, with NaN for missing values. If no value is missing, nothing is copied."""
     kind = values.type
     if values.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return np.asarray(values.to_numpy(zero_copy_only=False))
@@ -189,6 +189,6 @@ def array_to_numpy(values: pa.Array) -> NDArray[Any]:
 
 
 def array_from_numpy(values: NDArray[Any]) -> pa.Array:
-    """Return numbers as an Arrow array that shares their memory."""
+    """Return a NumPy array of numbers as an Arrow array that shares its memory."""
     array = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [None, pa.py_buffer(array)])

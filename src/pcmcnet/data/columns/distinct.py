@@ -1,7 +1,7 @@
-"""Distinct values of an Arrow column, with codes and names; numbers that are written as text; hashes of ids.
+"""Distinct values of an Arrow column with their codes and names, conversion of text to numbers, and hashes of ids.
 
-A category is named by its text, in the same form for all files and libraries: integers without a fraction (1, not 1.0),
-0 without a sign, booleans in lower case, midnight as a date.
+The name of a category is its value as text, in the same form for all files and libraries: integers without a fraction
+(1, not 1.0), 0 without a sign, booleans in lower case, and timestamps at midnight as dates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRUTHS = {"false": 0.0, "true": 1.0}
 
 
 class DistinctValues(NamedTuple):
-    """Distinct values and row codes: ``values[codes[r]]`` is the value of row r; -1 marks a missing value."""
+    """Distinct values and row codes: row r has the value ``values[codes[r]]``, or no value if its code is -1."""
 
     codes: NDArray[np.int32]
     values: pa.Array
@@ -38,12 +38,12 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values; for a dictionary type, the type of the dictionary's values."""
+    """Return the type of a column's values, which for a dictionary type is the type of the dictionary's values."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def distinct(column: pa.ChunkedArray) -> DistinctValues:
-    """Return the distinct values of a column. Raises ``UNREADABLE`` for a type whose values cannot be compared."""
+    """Return the distinct values of a column, or raise an ``UNREADABLE`` exception if they cannot be compared."""
     kind = value_type(column.type)
     if pa.types.is_null(kind):
         return DistinctValues(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
@@ -79,7 +79,7 @@ def _without_nulls(encoded: pa.DictionaryArray) -> DistinctValues:
 
 
 def renumber_by_first_row(column: DistinctValues) -> DistinctValues:
-    """Renumber distinct values by their first rows, and leave out unused values."""
+    """Renumber distinct values in the order of their first rows, and leave out unused values."""
     codes, values = column
     first = first_rows(codes, len(values))
     if (np.diff(first) > 0).all() and (first < len(codes)).all():
@@ -91,14 +91,17 @@ def renumber_by_first_row(column: DistinctValues) -> DistinctValues:
 
 
 def first_rows(codes: NDArray[np.int32], n: int) -> NDArray[np.int64]:
-    """Return the first row of each of n codes (n,); for an unused code, return the number of rows."""
+    """Return the first row of each code, (n,). The entry of an unused code is the number of rows."""
     first = np.full(n + 1, len(codes))  # the last entry is for code -1: missing
     np.minimum.at(first, codes, np.arange(len(codes)))
     return first[:n]
 
 
 def names(values: pa.Array) -> list[str | None]:
-    """Return the text of each value; None if it is missing. Raises ``UNREADABLE`` for a type without a text form."""
+    """Return the text of each value (None if missing).
+
+    Raise an ``UNREADABLE`` exception for a type without a text form.
+    """
     kind = values.type
     if pa.types.is_floating(kind):
         return [_name_of_float(value) for value in values.to_numpy(zero_copy_only=False)]
@@ -115,7 +118,7 @@ def _name_of_float(value: np.floating[Any]) -> str | None:
 
 
 def _name_of_instant(text: str) -> str:
-    """Remove zero fractions of a second and the time 00:00, because programs write them in different ways."""
+    """Remove trailing zeros of seconds and the time 00:00:00, because programs write timestamps in different ways."""
     zone = "Z" if text.endswith("Z") else ""
     text = text.removesuffix("Z")
     if "." in text:
@@ -131,12 +134,12 @@ def _name_of_text(text: str) -> str:
 
 
 def numbers(values: pa.Array) -> NDArray[np.float64]:
-    """Return the number written in each text; NaN for missing values and for text that is not a number."""
+    """Return the number written in each text, or NaN for missing values and text that is not a number."""
     return np.array([_parse(text) for text in values.to_pylist()], dtype=np.float64)
 
 
 def parse_flags(values: pa.Array) -> NDArray[np.float64]:
-    """Return the number in each text, 0 for false and 1 for true; NaN for missing values and for other text."""
+    """Return the number in each text, with 0 for false, 1 for true, and NaN for missing values and other text."""
     return np.array([_TRUTHS.get(str(text).strip().lower(), _parse(text)) for text in values.to_pylist()], np.float64)
 
 
@@ -163,9 +166,9 @@ class NumberFormat(NamedTuple):
 
 
 def _read_lossless(kind: pa.DataType, text: pa.Array, *, fraction: bool = False) -> pa.Array | None:
-    """Return the numbers in a text column; None unless writing the numbers reproduces the text.
+    """Return the numbers in a text column, or None if writing the numbers does not reproduce the text.
 
-    If ``fraction`` is True, integers must be written with .0.
+    If ``fraction`` is True, integers must be written with a final .0.
     """
     try:
         numbers = text.cast(kind)
@@ -182,7 +185,7 @@ _read_integers, _read_floats = partial(_read_lossless, pa.int64()), partial(_rea
 
 
 def _read_ids(text: pa.Array) -> pa.Array | None:
-    """Return ids as integers, ignoring spaces around them; None if an id is not an integer."""
+    """Return ids as integers, ignoring spaces around them, or None if an id is not an integer."""
     return _read_integers(pc.utf8_trim_whitespace(text))
 
 
@@ -197,7 +200,7 @@ NUMBER_FORMATS = (
 
 
 class FormatDetector:
-    """Finds the number formats that fit a text column, which is read chunk by chunk."""
+    """Finds the number formats that fit a text column, given chunk by chunk."""
 
     def __init__(self, formats: Sequence[NumberFormat]) -> None:
         self.formats = list(formats)
@@ -213,7 +216,7 @@ class FormatDetector:
 
 
 def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids as integers if all are written as integers, otherwise unchanged; small integers become int32."""
+    """Return ids as integers if all are written as integers, otherwise unchanged. Small integers become int32."""
     codes, values = distinct(column)
     numbers = _read_ids(values.cast(pa.string()))
     if numbers is None:
@@ -227,12 +230,15 @@ def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def formats_for_copy(
     columns: Sequence[str], numbers: Collection[str], names: Collection[str]
 ) -> dict[str, NumberFormats]:
-    """Return the number formats allowed for each column not in ``numbers``; ``names``, such as ids, may be integers."""
+    """Return the number formats allowed for each column not in ``numbers``.
+
+    Columns in ``names`` may hold only integers.
+    """
     return {name: NAME_FORMATS if name in names else NUMBER_FORMATS for name in columns if name not in numbers}
 
 
 def as_numbers(table: pa.Table, formats: Mapping[str, NumberFormats]) -> pa.Table:
-    """Convert each text column to numbers if one of its possible number formats fits all its values."""
+    """Convert each text column to numbers if one of the column's ``formats`` fits all its values."""
     for position, name in enumerate(table.column_names):
         if name in formats:
             detector = FormatDetector(formats[name])
@@ -252,7 +258,7 @@ Keys = NDArray[np.uint64]
 
 
 def keys_of(ids: pa.Array) -> Keys:
-    """Return the hash keys of ids; no id may be missing. Raises ``UNREADABLE`` for a type without a text form."""
+    """Return the hash keys of ids, none of which may be missing. Unsupported types raise ``UNREADABLE`` exceptions."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     if pa.types.is_integer(ids.type):
@@ -280,7 +286,7 @@ def mix_bits(numbers: Keys) -> Keys:
 
 
 def uniform_draws(keys: Keys, seed: int) -> NDArray[np.float64]:
-    """Return a number in [0, 1) for each key; equal keys and seeds give equal numbers."""
+    """Return a pseudorandom number in [0, 1) for each key. Equal keys and seeds give equal numbers."""
     salt = mix_bits(np.array([seed % 2**64], np.uint64))
     return (mix_bits(keys ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 

@@ -1,12 +1,13 @@
-"""Display names and units of columns: totalPrice -> "Price", "EUR".
+"""Display names and units of columns, such as "Price" and "EUR" for the column totalPrice.
 
-A schema file has a TOML table for each column, and a fitted model saves the names:
+A schema file declares display names in one TOML table per column:
 
     [columns.totalPrice]
     name = "Price"
     unit = "EUR"
 
-Figures, tables, reports and the served page show the display names and units; models ignore them.
+A fitted model saves display names and units, but does not use them as inputs. Figures, tables, reports and the served
+page show display names and units.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_LETTERS = 60  # a name must fit next to an axis
 
 @dataclass(frozen=True, slots=True)
 class ColumnName:
-    """Display name and unit of a column; empty if none is declared."""
+    """Display name and unit of a column, each empty if not declared."""
 
     name: str = ""
     unit: str = ""
@@ -31,7 +32,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Display names of a table's columns; a column without a display name is shown under its name in the table.
+    """Display names of a table's columns. A column without a display name is shown under its name in the table.
 
     Examples
     --------
@@ -48,16 +49,16 @@ class ColumnNames:
         return self.declared.get(column, ColumnName()).name or column
 
     def unit(self, column: str) -> str:
-        """Return the unit; empty if none is declared."""
+        """Return the unit of a column, or an empty string if no unit is declared."""
         return self.declared.get(column, ColumnName()).unit
 
     def label(self, column: str) -> str:
-        """Return the name followed by the unit, for an axis or a table header."""
+        """Return the display name followed by the unit, for an axis or a table header."""
         unit = self.unit(column)
         return f"{self[column]} ({unit})" if unit else self[column]
 
     def amount(self, column: str, value: str) -> str:
-        """Return a value with its unit; without a unit, the name and the value."""
+        """Return a value followed by its unit. For a column without a unit, return the name followed by the value."""
         unit = self.unit(column)
         return f"{value} {unit}" if unit else f"{self[column]} {value}"
 
@@ -66,10 +67,12 @@ DEFAULT_NAMES = ColumnNames({})  # the names in the table
 
 
 def column_names(entries: Any, columns: Iterable[str]) -> dict[str, ColumnName]:
-    """Return the display names of a schema; raise SchemaError if they are invalid or refer to an unknown column."""
+    """Return the display names of a schema, or raise SchemaError if they are invalid or refer to an unknown column."""
     known_columns = list(columns)
     if not isinstance(entries, Mapping):
-        raise SchemaError(f"columns must map columns to names and units, as in {_example('price')}, got {entries!r}.")
+        raise SchemaError(
+            f"columns must map each column to a name and a unit, as in {_example('price')}, got {entries!r}."
+        )
     for column in entries:
         if column not in known_columns:
             hint = did_you_mean(column, known_columns) if isinstance(column, str) else ""
@@ -79,13 +82,13 @@ def column_names(entries: Any, columns: Iterable[str]) -> dict[str, ColumnName]:
 
 def _read(column: str, words: Any) -> ColumnName:
     if not isinstance(words, Mapping):
-        raise SchemaError(f"columns, {column!r}: expected {_example(column)}, got {words!r}.")
+        raise SchemaError(f"columns[{column!r}]: expected {_example(column)}, got {words!r}.")
     for entry, text in words.items():
         if entry not in _ENTRIES:
-            raise SchemaError(f"columns, {column!r}: unknown entry {entry!r}." + did_you_mean(str(entry), _ENTRIES))
+            raise SchemaError(f"columns[{column!r}]: unknown entry {entry!r}." + did_you_mean(str(entry), _ENTRIES))
         if not isinstance(text, str) or len(text) > _MAX_LETTERS or text != " ".join(text.split()):
             raise SchemaError(
-                f"columns, {column!r}: the {entry} must be a text of one line and at most {_MAX_LETTERS} letters, "
+                f"columns[{column!r}]: the {entry} must be a single line of at most {_MAX_LETTERS} characters, "
                 f"got {text!r}."
             )
     return ColumnName(**words)

@@ -1,4 +1,4 @@
-"""Arithmetic within choice sets, on flat arrays: values (N, ...) of all alternatives, and offsets (S + 1,) of the sets.
+"""Arithmetic within choice sets, on flat arrays of all alternatives (N, ...) with the offsets (S + 1,) of the sets.
 
 Nothing is padded. Sets must not be empty, because ``reduceat`` would give an empty set the value of the next set.
 """
@@ -43,7 +43,7 @@ def min_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 
 
 def argmax_by_set(values: NDArray[Any], offsets: Ints) -> Ints:
-    """Return the flat position of the largest value of each set (the first one if several are tied): (N,) -> (S,).
+    """Return the flat position of the largest value of each set, or of the first one in case of ties: (N,) -> (S,).
 
     Examples
     --------
@@ -60,7 +60,7 @@ def spread(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 
 
 def consecutive_indices(starts: Ints, lengths: Ints) -> Ints:
-    """Return start, start + 1, ..., start + length - 1 for each start and length, concatenated.
+    """Return the concatenated ranges start, start + 1, ..., start + length - 1 for all starts and lengths.
 
     Examples
     --------

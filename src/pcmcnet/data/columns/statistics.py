@@ -1,4 +1,4 @@
-"""Statistics of columns that are read in chunks: exact quantiles, moments, and whether float32 separates the values."""
+"""Statistics of columns that are read in chunks: exact quantiles, moments, and whether float32 resolves the values."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Number = TypeVar("Number", np.float32, np.float64)
 
 
 class SparseCounts(NamedTuple):
-    """Non-zero counts and their positions; smaller to send between processes than an array of all counts."""
+    """Positive counts and their positions, which are faster to send between processes than an array of all counts."""
 
     at: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     @classmethod
     def of(cls, counts: NDArray[np.int64]) -> SparseCounts:
-        """Keep the counts above 0."""
+        """Return the counts above 0, with their positions."""
         at = np.flatnonzero(counts)
         return cls(at, counts[at])
 
@@ -44,7 +44,7 @@ _SIGN_BIT = np.uint32(1 << 31)
 
 
 def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
-    """Return a column's numbers at the given ranks, which start at 0; missing values (NaN) have no rank.
+    """Return a column's numbers at the given ranks, which start at 0. Missing values (NaN) have no rank.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
 
 
 def quantiles(each: Each, count: int, bins: int) -> NDArray[np.float64]:
-    """Return the distinct limits of bins that each hold an equal share of the column's ``count`` numbers.
+    """Return the distinct boundaries of bins that each hold an equal share of the column's ``count`` numbers.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def quantiles(each: Each, count: int, bins: int) -> NDArray[np.float64]:
 
 
 def without_missing(values: NDArray[Number]) -> NDArray[Number]:
-    """Return the values that are not NaN; if there is no NaN, return the array itself."""
+    """Return the values that are not NaN. If there is no NaN, the array itself is returned."""
     return values[~np.isnan(values)] if len(values) and np.isnan(values.min()) else values
 
 
@@ -103,14 +103,14 @@ def _count_upper_halves(values: Values) -> SparseCounts:
 
 
 def _count_lower_halves(halves: Sequence[int], values: Values) -> SparseCounts:
-    """Count the lower 16 bits of the values, separately for each of the given upper halves; concatenate the counts."""
+    """Count the values' lower 16 bits for each of the given upper halves, and concatenate the counts."""
     integers = _ordered(values)
     counts = [np.bincount(integers[integers >> 16 == half] & 0xFFFF, minlength=_HALF) for half in halves]
     return SparseCounts.of(np.concatenate(counts))
 
 
 def _ordered(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Map numbers to integers that sort in the same order; missing values are left out."""
+    """Map numbers to integers that sort in the same order. Missing values are left out."""
     bits = (without_missing(values) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into 0
     return np.where(bits & _SIGN_BIT, ~bits, bits | _SIGN_BIT)
 
@@ -135,7 +135,7 @@ _HEAD_ROWS = 4096  # the first rows of most columns have more distinct values th
 
 @dataclass(frozen=True, slots=True)
 class ColumnMoments:
-    """Count, mean, sums of powers of deviations, range, number of missing values, and the smallest distinct values."""
+    """Count, mean, higher moments, range, number of missing values, and smallest distinct values of a column."""
 
     count: int = 0
     mean: float = 0.0
@@ -148,7 +148,7 @@ class ColumnMoments:
 
     @classmethod
     def of(cls, values: NDArray[Number]) -> ColumnMoments:
-        """Compute the moments of one chunk, in double precision; NaN marks a missing value."""
+        """Compute the moments of one chunk in double precision. NaN marks a missing value."""
         present = without_missing(values)
         gaps = len(values) - len(present)
         if not present.size:
@@ -190,12 +190,12 @@ class ColumnMoments:
 
     @property
     def spread(self) -> float:
-        """Standard deviation."""
+        """Standard deviation of the numbers."""
         return math.sqrt(self.m2 / self.count)
 
     @property
     def skewness(self) -> float:
-        """Mean of the cubed standardised numbers; 0 if the numbers are constant."""
+        """Mean of the cubed standardised numbers, or 0 if the numbers are constant."""
         return self.m3 / self.count / self.spread**3 if self.spread > 0 else 0.0
 
     @property
@@ -223,7 +223,7 @@ _MIN_STEPS = 1000  # float32 is too coarse for a range of fewer float32 steps th
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Range and count of a column's numbers, and whether conversion to float32 changes any number."""
+    """Range and count of a column's numbers, and whether conversion to float32 changes any of them."""
 
     low: Any
     high: Any
@@ -233,7 +233,7 @@ class Span:
 
     @classmethod
     def of(cls, values: NDArray[Any], narrow: NDArray[np.float32]) -> Span | None:
-        """Compare numbers with their float32 values; None if all are missing."""
+        """Compare numbers with their float32 values and return the span, or None if all numbers are missing."""
         if values.size and values.min() != values.min():  # NaN: some are missing
             values, narrow = values[values == values], narrow[values == values]
         if not values.size:
@@ -249,28 +249,28 @@ class Span:
 
     @property
     def is_too_fine_for_float32(self) -> bool:
-        """Whether the numbers are constant, or nearly constant, as float32."""
+        """Whether the numbers become constant, or nearly constant, when converted to float32."""
         top = max(-self.low, self.high)
         noise = 0 if self.whole else _MIN_STEPS * float(np.spacing(float(top)))
         return self.lost and noise < self.high - self.low < min(_MIN_STEPS, self.count) * _step(top)
 
     def require_float32_resolution(self, column: str) -> None:
-        """Raise SchemaError if the numbers are constant, or nearly constant, as float32."""
+        """Raise SchemaError if the numbers become constant, or nearly constant, when converted to float32."""
         if self.is_too_fine_for_float32:
             raise SchemaError(
-                f"column {column!r}: its values differ by less than the precision of 32-bit numbers "
+                f"column {column!r}: its values differ by less than the precision of float32 "
                 f"(from {self.low} to {self.high}). Subtract an offset, for example the smallest value."
             )
 
 
 def merge_spans(spans: dict[str, Span], new: Mapping[str, Span]) -> None:
-    """Merge the column spans of a further chunk into ``spans``."""
+    """Merge the column spans of another chunk into ``spans``."""
     for name, span in new.items():
         spans[name] = spans[name] + span if name in spans else span
 
 
 def is_close(narrow: NDArray[np.float32]) -> bool:
-    """Return True if finite numbers are so close that float32 may be too coarse for them (a cheap first check)."""
+    """Check cheaply whether finite numbers may be too close together for float32."""
     if not narrow.size:
         return False
     low, high = float(narrow.min()), float(narrow.max())
@@ -278,5 +278,5 @@ def is_close(narrow: NDArray[np.float32]) -> bool:
 
 
 def _step(magnitude: float) -> float:
-    """Return the distance between neighbouring float32 numbers of this magnitude."""
+    """Return the distance between neighbouring float32 numbers of the given magnitude."""
     return math.ldexp(1.0, max(math.frexp(magnitude)[1] - 24, -149))

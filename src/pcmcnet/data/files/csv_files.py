@@ -1,4 +1,4 @@
-"""CSV files, plain or gzipped: reading them, and copying them with an additional column."""
+"""Functions to read plain and gzipped CSV files, and to copy them with an additional column."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CsvFile:
         self.names = list(self.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read the given columns, in this order."""
+        """Read the given columns, in the given order."""
         table = self._typed(columns, {name for name in columns if name in text or name in ids}, compact)
         for place, name in enumerate(columns):
             if name in ids:
@@ -66,14 +66,17 @@ class CsvFile:
         return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
 
     def copy(self, numbers: Collection[str], names: Collection[str]) -> pa.Table:
-        """Read all columns as they are written; only empty values are missing."""
+        """Read all columns as they are written. Only empty values count as missing."""
         formats = formats_for_copy(self.names, numbers, names)
         return as_numbers(self._typed(self.names, formats, compact=False, null_words=[""]), formats)
 
     def _typed(
         self, columns: list[str], text: Collection[str], compact: bool, null_words: list[str] | None = None
     ) -> pa.Table:
-        """Read columns with their guessed types; if a row contradicts these types, let Arrow infer them."""
+        """Read columns with the types guessed from the first rows.
+
+        If later rows contradict a guess, Arrow infers the types.
+        """
         self.require_closed_quotes()
         string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
         declared = {name: string for name in columns if name in text}
@@ -108,7 +111,7 @@ class CsvFile:
     def batches(
         self, columns: list[str], types: dict[str, pa.DataType], null_words: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield some columns in blocks; see :func:`conversion` for ``types`` and ``null_words``."""
+        """Yield some columns in blocks. ``types`` and ``null_words`` are the arguments of :func:`conversion`."""
         options = {
             "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
             "parse_options": self.parsing,
@@ -118,7 +121,7 @@ class CsvFile:
             yield from reader
 
     def require_closed_quotes(self) -> None:
-        """Raise ArrowInvalid if the file ends inside quotes: all rows after the quote would be read as one value."""
+        """Raise ArrowInvalid if a quote is never closed, because all rows after it would be read as one value."""
         # 1. In most files the last block shows that no quote is open.
         tail = b""
         with self.stream() as file:
@@ -142,7 +145,7 @@ class CsvFile:
 
 
 def separator_of(path: Path) -> str:
-    """Return the separator of a CSV file; raise an error for UTF-16 text and for decimal commas."""
+    """Return the separator of a CSV file, or raise an error if it has UTF-16 text or decimal commas."""
     with _stream(path) as file:
         head = file.read(_HEAD_BYTES)
     if head.startswith(_UTF16_MARKS) or b"\0" in head[:4]:
@@ -167,7 +170,7 @@ def _stream(path: Path) -> Any:
 def conversion(columns: list[str], types: dict[str, pa.DataType], null_words: list[str] | None, **options: Any) -> Any:
     """Return Arrow's options to convert CSV columns.
 
-    ``null_words`` are the texts that mean a missing value; None for Arrow's default list.
+    ``null_words`` are the texts that mean a missing value. If ``null_words`` is None, Arrow's default list is used.
     """
     if null_words is not None:
         options["null_values"] = null_words
@@ -204,7 +207,7 @@ def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -
     Raises
     ------
     SchemaError
-        If the number of rows is not that of ``values``.
+        If the number of rows differs from the length of ``values``.
     """
     separator = separator_of(source)
     # quote the name if it contains a separator, a quote or a line break
@@ -228,7 +231,7 @@ def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -
 
 
 def records(lines: Iterable[str], separator: str = ",") -> Iterator[str]:
-    r"""Yield the records of a CSV file, joining the lines of quoted values with line breaks.
+    r"""Yield the records of a CSV file. A record with line breaks inside quotes has several lines.
 
     Examples
     --------
@@ -248,7 +251,7 @@ def records(lines: Iterable[str], separator: str = ",") -> Iterator[str]:
 
 
 def _ends_inside(line: str, separator: str, *, inside: bool) -> bool:
-    """Return True if a line ends inside a quoted value; ``inside`` says whether it begins inside one."""
+    """Return True if a line ends inside a quoted value. ``inside`` is True if the line begins inside a quoted value."""
     at = 0
     while True:
         # 1. Skip values without quotes: a quote that does not begin a value is an ordinary character.

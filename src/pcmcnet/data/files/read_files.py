@@ -1,7 +1,7 @@
-"""Files -> Arrow tables: .csv, .csv.gz, .parquet, .arrow (file or stream), and folders of Parquet files.
+"""Functions that read .csv, .csv.gz, .parquet and .arrow files, and folders of Parquet files, into Arrow tables.
 
-Only the requested columns are read. If a file cannot be read, a SchemaError names it. Parquet files written by pcmcnet
-have a checksum for every page, and pages with a checksum are verified.
+Only the requested columns are read. If a file cannot be read, the SchemaError names the file. Parquet files written by
+pcmcnet have a checksum for every page, and pages with a checksum are verified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
 
 
 def ending(path: Path) -> str:
-    """Return "folder", or the format of a file by its ending; raise SchemaError if the ending is unknown."""
+    """Return "folder" or the ending of a file, which determines its format.
+
+    Raise SchemaError if the ending is unknown.
+    """
     if path.is_dir():
         return "folder"
     for end in ENDINGS:
@@ -35,7 +38,7 @@ def ending(path: Path) -> str:
 
 
 def require_columns(columns: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
-    """Raise SchemaError if a column is missing, or if several columns have its name."""
+    """Raise SchemaError if a column is missing, or if several columns have the same name."""
     counts = Counter(present)
     for name in columns:
         if name not in counts:
@@ -45,7 +48,7 @@ def require_columns(columns: Sequence[str], present: Sequence[str], *, where: st
 
 
 def one_line(error: Exception) -> str:
-    """Return an error message on one line, shortened and without the final full stop."""
+    """Return an error message as a single line, shortened and without the final full stop."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".")
 
 
@@ -74,7 +77,7 @@ def as_schema_errors(path: Path) -> Iterator[None]:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type in which plain types replace views and run-end encoding, at any depth of nesting.
+    """Return a type with views and run-end encoding replaced by plain types, at any depth of nesting.
 
     Examples
     --------
@@ -112,7 +115,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def without_views(rows: Any) -> Any:
-    """Return a table or a batch of rows with plain types; return the argument itself if its types are already plain."""
+    """Return a table or a batch of rows with plain types. If all types are plain, the argument itself is returned."""
     schema = plain_schema(rows.schema)
     if schema == rows.schema:
         return rows
@@ -140,7 +143,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 class ParquetFolder:
-    """A folder with Parquet files at any depth, sorted by path; folders named column=value define columns."""
+    """A folder with Parquet files at any depth, sorted by path. Subfolders named column=value define columns."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.dataset  # imported only for folders: it imports pandas if installed
@@ -163,18 +166,21 @@ class ParquetFolder:
         self.names = list(self.dataset.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read the given columns, in this order."""
+        """Read the given columns, in the given order."""
         self.require(columns)
         return self._read(columns)
 
     def copy(self, needed: Sequence[str]) -> pa.Table:
-        """Read all columns; columns that are not ``needed`` are empty in the rows of files without them."""
+        """Read all columns.
+
+        Columns that are not ``needed`` may be absent from some files, whose rows then have missing values.
+        """
         self._require_in_all(needed)
         self._require_consistent(self.names)
         return self._read(self.names)
 
     def require(self, columns: Sequence[str]) -> None:
-        """Raise SchemaError if columns are missing in some files or have incompatible types."""
+        """Raise SchemaError if columns are missing from some files or have incompatible types."""
         self._require_in_all(columns)
         self._require_consistent(columns)
 
@@ -193,8 +199,9 @@ class ParquetFolder:
                 if not differing:
                     raise
                 raise SchemaError(
-                    f"{fragment.path}: columns have other types than in the whole folder, {', '.join(differing)}, and "
-                    f"their values do not fit ({one_line(error)}). Write each column with the same type in all files."
+                    f"{fragment.path}: column types differ from the rest of the folder, {', '.join(differing)}, "
+                    f"and their values cannot be converted ({one_line(error)}). Write each column with the same type "
+                    f"in all files."
                 ) from error
 
     def _read(self, columns: list[str]) -> pa.Table:
@@ -256,13 +263,16 @@ def _unified_schema(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str,
 
 
 def _columns_in_path(folder: Path) -> dict[str, str]:
-    """Return the columns and values in the folder names, such as year=2023."""
+    """Return the columns and values that folder names such as year=2023 define."""
     parts = [part.partition("=") for part in folder.parts if "=" in part]
     return {name: unquote(value) for name, _, value in parts}
 
 
 def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
-    """Return the fields of the columns given in folder names: integers if all values are integers, otherwise text."""
+    """Return the fields of columns that folder names define.
+
+    The type is int32 if all values of a column are integers, otherwise text.
+    """
     values: dict[str, list[str]] = {}
     for name, value in {item for columns in named for item in columns.items()}:
         values.setdefault(name, []).append(value)
@@ -272,7 +282,7 @@ def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
 
 
 def _are_integers(texts: list[str]) -> bool:
-    """Return True if distinct texts are distinct integers; otherwise, as for 7 and 007, they are names."""
+    """Return True if distinct texts are distinct integers, unlike 7 and 007, which are names."""
     values = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
     try:
         return len(pa.array(values, pa.string()).cast(pa.int32()).unique()) == len(values)
@@ -296,7 +306,7 @@ def _values_and_folder_value(path: str, column: str, named: str) -> Iterator[tup
 
 
 def is_hidden(file: Path) -> bool:
-    """Return True for files that other programs store next to a table; they are recognised by naming conventions."""
+    """Return True for paths with a part that begins with a dot or an underscore, which are not data by convention."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
@@ -306,12 +316,12 @@ FOLDER = b"pcmcnet folder"  # metadata key: the folder that a table was read fro
 
 
 class TableFile(Protocol):
-    """An open file or folder of any format, with its column names; columns are read on demand."""
+    """An open file or folder of any format, with its column names. Columns are read on demand."""
 
     names: list[str]
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read the given columns, in this order."""
+        """Read the given columns, in the given order."""
 
 
 def read_path(
@@ -322,7 +332,7 @@ def read_path(
     ids: Collection[str] = (),
     compact: bool = False,
 ) -> pa.Table:
-    """Read a file or folder; see ``tabular.read_table`` for ``text``, ``ids`` and ``compact``."""
+    """Read a file or folder. ``text``, ``ids`` and ``compact`` are described in ``tabular.read_table``."""
     with as_schema_errors(path):
         source = open_source(path)
         requested = source.names if columns is None else list(columns)
@@ -342,14 +352,14 @@ def read_as_written(
     path
         A file or a folder of Parquet files.
     numbers
-        Columns of a CSV that are read as numbers. Other columns become numbers only if writing them again gives the
-        same text.
+        Columns of a CSV file that are read as numbers. Any other column becomes numeric only if writing the numbers
+        again gives the same text.
     needed
-        Columns of a folder that all files must have; none by default. Other columns are empty in the rows of files
-        without these columns.
+        Columns that all files of a folder must have (none by default). Other columns may be absent from some files,
+        whose rows then have missing values.
     names
-        Columns of a CSV that hold names or ids; none by default. Such a column is read as numbers only if all its
-        values are integers.
+        Columns of a CSV file that hold names or ids (none by default). A column of names or ids is read as numbers only
+        if all its values are integers.
     """
     with as_schema_errors(path):
         source = open_source(path)
@@ -368,26 +378,29 @@ def column_names(path: str | Path) -> list[str]:
 
 
 def open_source(path: Path) -> TableFile:
-    """Open a file or folder; the ending determines the format."""
+    """Open a file or folder. The ending determines the format."""
     require_path(path)
     return _SOURCES[ending(path)](path)
 
 
 def require_path(path: Path) -> None:
-    """Raise SchemaError if there is no such file or folder."""
+    """Raise SchemaError if the path does not exist."""
     if not path.exists():
         raise SchemaError(f"{path}: no such file or folder.")
 
 
 class ParquetFile:
-    """One Parquet file; if ``mapped``, it is memory-mapped, so that decoding starts before the whole file is read."""
+    """One Parquet file.
+
+    If ``mapped`` is True, the file is memory-mapped, so decoding starts before it is fully read.
+    """
 
     def __init__(self, path: Path, *, mapped: bool = False) -> None:
         self.file = pyarrow.parquet.ParquetFile(path, memory_map=mapped, page_checksum_verification=True)
         self.names = list(self.file.schema_arrow.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read the given columns, in this order."""
+        """Read the given columns, in the given order."""
         return self.file.read(columns=columns).select(columns)
 
 
@@ -400,7 +413,7 @@ class ArrowFile:
             self.names = list(self.reader(file).schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read the given columns, in this order."""
+        """Read the given columns, in the given order."""
         fields = [self.names.index(name) for name in columns]
         with pa.OSFile(str(self.path)) as file:
             table = self.reader(file, included_fields=sorted(fields)).read_all().select(columns)
@@ -408,7 +421,7 @@ class ArrowFile:
         return table
 
     def reader(self, file: Any, **options: Any) -> Any:
-        """Return a reader of the IPC file format or of the IPC stream format; files of both formats end in .arrow."""
+        """Return a reader of the IPC file format or the IPC stream format. Files of both formats end in .arrow."""
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))

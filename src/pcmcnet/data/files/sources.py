@@ -1,4 +1,4 @@
-"""Files -> streams of rows: Parquet folders and Parquet, Arrow and CSV files are never read into memory as a whole.
+"""Streams of rows from Parquet folders and Parquet, Arrow and CSV files, which are never read into memory as a whole.
 
 Rows are in the order of the table, so that row numbers are the same as for a table in memory. All batches have the same
 types: the types declared in the files or, for a CSV file, the narrowest types that fit the whole file.
@@ -45,11 +45,11 @@ class TableStream(ABC):
 
     @property
     def folder(self) -> Path:
-        """Folder that paths in the table are relative to."""
+        """The folder to which paths in the table are relative."""
         return self.path if self.path.is_dir() else self.path.parent
 
     def only(self, column: str) -> TableStream:
-        """Return a stream of one of the columns; not supported for a CSV file."""
+        """Return a stream of one of the columns, which is not supported for CSV files."""
         stream = copy(self)
         stream.columns = [column]
         return stream
@@ -67,7 +67,7 @@ class TableStream(ABC):
     @property
     @abstractmethod
     def _declared(self) -> pa.Schema:
-        """Names and types of the columns in the files."""
+        """Names and types of the columns, as declared in the files."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -76,7 +76,7 @@ class TableStream(ABC):
 
     @property
     def units(self) -> list[int]:
-        """Number of rows of each unit that can be read separately; by default the table is one unit."""
+        """Number of rows in each unit that can be read separately. By default, the table is one unit."""
         return [self.rows]
 
     @abstractmethod
@@ -89,11 +89,11 @@ class TableStream(ABC):
         Parameters
         ----------
         rows
-            Maximum number of rows of a batch.
+            Maximum number of rows per batch.
         units
-            Consecutive units to read; None (default) for all.
+            Consecutive units to read. If None (default), all units are read.
         coded
-            Text columns that may be returned as dictionaries, which may have unused entries; none by default.
+            Text columns that may be returned as dictionaries, possibly with unused entries (none by default).
         """
         with as_schema_errors(self.path):
             for batch in self._batches(rows, units, coded):
@@ -124,7 +124,7 @@ class FolderStream(TableStream):
 
     @property
     def units(self) -> list[int]:
-        """Row groups of the files."""
+        """Number of rows in each row group of the files."""
         return [group.num_rows for fragment in self.source.dataset.get_fragments() for group in fragment.row_groups]
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
@@ -143,7 +143,7 @@ class FolderStream(TableStream):
     def _of_file(
         self, fragment: Any, rows: int, groups: list[int] | None, coded: Collection[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read a file by row groups, which needs far less memory than a scanner, unless types must be cast."""
+        """Read a file by row groups if no types must be cast, because a scanner needs far more memory."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
         schema = fragment.physical_schema
@@ -180,7 +180,7 @@ class ParquetStream(TableStream):
 
     @property
     def units(self) -> list[int]:
-        """Row groups."""
+        """Number of rows in each row group."""
         metadata = self.source.file.metadata
         return [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
 
@@ -210,7 +210,7 @@ class ArrowStream(TableStream):
 
     @property
     def units(self) -> list[int]:
-        """Record batches."""
+        """Number of rows in each record batch."""
         return [batch.num_rows for batch in self._each()]
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
@@ -234,10 +234,10 @@ class ArrowStream(TableStream):
 
 
 class CsvStream(TableStream):
-    """A CSV file, plain or gzipped. A first pass counts its rows and checks the guessed types.
+    """A CSV file, plain or gzipped. A first pass counts the rows and checks the guessed types.
 
-    ``formats`` are the number formats that allow a text column to be read as numbers; ``null_words`` are the texts that
-    mean a missing value, None for Arrow's default list.
+    ``formats`` are the number formats that allow a text column to be read as numbers. ``null_words`` are the texts that
+    mean a missing value. If ``null_words`` is None, Arrow's default list is used.
     """
 
     source: CsvFile
@@ -279,7 +279,7 @@ class CsvStream(TableStream):
                 return self._first_pass(self._widened_types(types))
 
     def _first_pass(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
-        """Read the file once; return the final types (numbers instead of text if possible) and the number of rows."""
+        """Read the file once. Return the final types (numbers instead of text if possible) and the number of rows."""
         rows, detectors = 0, {name: FormatDetector(formats) for name, formats in self.formats.items()}
         for batch in self.source.batches(self.columns, types, self.null_words):
             rows += int(batch.num_rows)
@@ -301,14 +301,14 @@ class CsvStream(TableStream):
 
 
 def _plain_text(schema: pa.Schema, coded: Collection[str]) -> list[str]:
-    """Return the ``coded`` columns that a Parquet file declares as plain text; Arrow can read them as dictionaries."""
+    """Return the ``coded`` columns that a Parquet file declares as plain text and Arrow can read as dictionaries."""
     return [name for name in coded if schema.field(name).type == pa.string()]
 
 
 def _decoded(
     file: Any, rows: int, groups: list[int] | None, columns: list[str], dictionaries: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a Parquet file, in which the ``dictionaries`` columns are dictionary-encoded."""
+    """Yield batches of a Parquet file in which the columns in ``dictionaries`` are dictionary-encoded."""
     for batch in file.iter_batches(rows, groups, columns=columns, use_threads=False):
         for name in dictionaries:
             batch.column(name).validate(full=True)  # codes in a damaged file may be out of range
@@ -333,7 +333,7 @@ _STREAMS: dict[type, type[TableStream]] = {
 def open_stream(
     path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()
 ) -> TableStream:
-    """Return a stream of some columns of a file or folder; see ``tabular.read_table`` for ``text`` and ``ids``."""
+    """Return a stream of some columns of a file or folder. ``tabular.read_table`` describes ``text`` and ``ids``."""
     with as_schema_errors(path):
         source = open_source(path)
         require_columns(columns, source.names, where=str(path))
@@ -343,7 +343,7 @@ def open_stream(
 
 
 def open_as_written(path: Path, numbers: Collection[str], names: Collection[str] = ()) -> TableStream:
-    """Return a stream of all columns of a file as they are written; see ``read_files.read_as_written``."""
+    """Return a stream of all columns of a file, read in the same way as by ``read_files.read_as_written``."""
     with as_schema_errors(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))

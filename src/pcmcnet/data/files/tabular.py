@@ -1,4 +1,4 @@
-"""Any table -> an Arrow table of the requested columns.
+"""Conversion of any table to an Arrow table with the requested columns.
 
 A table may be a path (see ``read_files``), a mapping of arrays, or a data frame of any library that narwhals supports.
 """
@@ -36,15 +36,15 @@ def read_table(
     table
         A path, a mapping from column names to arrays, or a data frame.
     columns
-        Columns to read, in this order; None (default) for all.
+        Columns to read, in the given order. If None (default), all columns are read.
     text
-        Columns of names; none by default. In a source without types, such as a CSV file, names are read exactly as they
-        are written.
+        Columns that hold names (none by default). In a source without types, such as a CSV file, names are read exactly
+        as they are written.
     ids
-        Columns of ids; none by default. In a source without types, the ids are read as integers if all are written as
-        integers (7, not 007 or 7.0), otherwise as text.
+        Columns that hold ids (none by default). In a source without types, ids are read as integers if all of them are
+        written as integers (7, not 007 or 7.0), otherwise as text.
     compact
-        Whether a source without types may be read into compact types: dictionaries for text, and 32-bit integers.
+        Whether a source without types may be read into compact types (dictionaries for text, and 32-bit integers),
         False by default.
 
     Returns
@@ -68,7 +68,7 @@ def read_table(
 
 
 def names_of(table: Any) -> list[str]:
-    """Return the column names of a table; for a file, without reading its rows."""
+    """Return the column names of a table, without reading the rows of a file."""
     if isinstance(table, str | os.PathLike):
         return column_names(Path(table))
     if isinstance(table, pa.Table):
@@ -79,7 +79,7 @@ def names_of(table: Any) -> list[str]:
 
 
 def folder_of(table: Any) -> Path | None:
-    """Return the folder of the table's file, to which paths in the table are relative; None for a table in memory."""
+    """Return the folder that paths in a table are relative to, or None for a table in memory."""
     if isinstance(table, str | os.PathLike):
         return Path(table) if Path(table).is_dir() else Path(table).parent
     folder = (table.schema.metadata or {}).get(FOLDER) if isinstance(table, pa.Table) else None
@@ -125,7 +125,10 @@ def _from_series(name: str, series: Any, is_name: bool) -> Any:
 
 
 def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
-    """Convert a column of any array type; mixed objects, and names that are integers of over 64 bits, become text."""
+    """Convert a column of any array type to Arrow.
+
+    Mixed objects, and names that are integers of over 64 bits, become text.
+    """
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -147,7 +150,7 @@ def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
 
 
 def _keep_time_zones(array: pa.Array, values: Any) -> pa.Array:
-    """Return timestamps of several time zones as text in local time; Arrow would convert all to the first time zone."""
+    """Return timestamps of several time zones as text in local time, because Arrow would keep only one time zone."""
     if not pa.types.is_timestamp(array.type) or (isinstance(values, np.ndarray) and values.dtype.kind == "M"):
         return array
     instants = [value if isinstance(value, datetime) and not _is_missing(value) else None for value in values]
@@ -157,7 +160,7 @@ def _keep_time_zones(array: pa.Array, values: Any) -> pa.Array:
 
 
 def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
-    """Return Python objects as an Arrow array: numbers as float64, names and text as text; None for other objects."""
+    """Return Python objects as an Arrow array of float64 or text, or None if they are neither numbers nor text."""
     try:
         items = [None if _is_missing(value) else value for value in values]
         present = [value for value in items if value is not None]
@@ -171,6 +174,6 @@ def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return True for None, NaN, and pandas' NA and NaT."""
+    """Return True for None, NaN, and the pandas values NA and NaT."""
     is_nan = isinstance(value, float) and value != value
     return value is None or type(value).__name__ in ("NAType", "NaTType") or is_nan

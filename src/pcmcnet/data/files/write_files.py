@@ -1,4 +1,4 @@
-"""Arrow tables -> files, in the format given by the file ending."""
+"""Functions that write Arrow tables to files, in the format given by the file ending."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     table : pyarrow.Table
         The table.
     path : path
-        Target file; its ending (.parquet, .csv or .arrow) decides the format.
+        Target file. The ending (.parquet, .csv or .arrow) determines the format.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
 
 @contextmanager
 def parquet_appender(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[pa.RecordBatch, Floats], None]]:
-    """Yield a function that writes batches of rows, with the values of an additional column, to a Parquet file."""
+    """Yield a function that writes a batch of rows and the values of an additional column to a Parquet file."""
     longer = schema.append(pa.field(column, pa.float64()))
     with pyarrow.parquet.ParquetWriter(path, longer, **_PARQUET) as writer:
 
@@ -63,9 +63,9 @@ def parquet_appender(path: Path, schema: pa.Schema, column: str) -> Iterator[Cal
 
 
 def writable_table(table: pa.Table, path: Path) -> pa.Table:
-    """Return a table that can be written to ``path``: for a CSV, lists become JSON text.
+    """Return a table that can be written to ``path``. For a CSV file, lists become JSON text.
 
-    Raises InputError if a CSV cannot hold a column.
+    Raises InputError if a CSV file cannot represent a column.
     """
     if path.suffix != ".csv":
         return table
@@ -91,7 +91,7 @@ def _as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def require_table_path(path: Path) -> Path:
-    """Return the path of a table to write; raise InputError if its ending is unknown."""
+    """Return the path of a table to write, or raise InputError if its ending is unknown."""
     if path.suffix not in (".parquet", ".csv", ".arrow"):
         raise InputError(f"{path}: unknown file format. Expected a name that ends in .parquet, .csv or .arrow.")
     return path

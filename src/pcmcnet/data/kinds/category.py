@@ -1,4 +1,4 @@
-"""Categorical columns: categories are numbered 1..c in the training vocabulary; 0 denotes an unseen category."""
+"""Categorical columns: categories of the training vocabulary are numbered 1..c, and 0 denotes an unseen category."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_coun
 
 
 def embedding_width(cardinality: int) -> int:
-    """Return the width of an embedding by the paper's rule of thumb."""
+    """Return the width of an embedding, from the rule of thumb in the PCMC-Net paper."""
     return min((cardinality + 1) // 2, 50)
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryCode:
-    """Vocabulary of one column; category k has the index k + 1."""
+    """Vocabulary of one column. The category at position k has index k + 1."""
 
     name: str
     categories: tuple[str, ...]
     common: bool = False  # whether rare categories, in fewer than MIN_SETS_OF_LABEL training sets, are left out
 
     def indices(self, categories: Sequence[str]) -> NDArray[np.int32]:
-        """Return the indices of the given categories; ``UNSEEN_INDEX`` for categories outside the vocabulary."""
+        """Return the indices of the given categories, with ``UNSEEN_INDEX`` for categories outside the vocabulary."""
         index = {category: k + 1 for k, category in enumerate(self.categories)}
         return np.array([index.get(category, UNSEEN_INDEX) for category in categories], np.int32)
 
@@ -73,7 +73,7 @@ class UnseenCounts(dict[str, UnseenCount]):
             self.setdefault(name, UnseenCount(count.common)).add(count.rows, count.of, count.first)
 
     def report(self) -> None:
-        """Log counts above 0; warn if half of the rows are unseen, and do not log smaller counts of rare labels."""
+        """Log the positive counts, as warnings where at least half of the rows hold unseen categories."""
         if (collector := _collector.get()) is not None:
             with _collector_lock:
                 collector.add(self)
@@ -96,7 +96,7 @@ _collector_lock = Lock()
 
 @contextmanager
 def report_unseen_once() -> Iterator[UnseenCounts]:
-    """Yield the counts of all chunks of a table, and log them once, at the end of the block."""
+    """Yield a counter for all chunks of a table, and log the total counts once, at the end of the block."""
     counts = UnseenCounts()
     token = _collector.set(counts)
     try:
@@ -107,7 +107,7 @@ def report_unseen_once() -> Iterator[UnseenCounts]:
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a category in a request; ``gaps`` allows null."""
+    """Return the JSON schema of a category in a request. If ``gaps`` is True, null is allowed."""
     return {"type": ["string", "number", "boolean", *(["null"] if gaps else [])]}
 
 

@@ -1,7 +1,8 @@
-"""Content columns (vectors, timestamps, lists, texts, pictures, ids) and their codes: functions for all kinds.
+"""Functions for content columns of all kinds (vectors, timestamps, lists, texts, pictures, ids) and for their codes.
 
-This module reads content columns with errors that name the row, learns codes chunk by chunk, and converts codes to
-JSON. Each kind has a separate module in :mod:`pcmcnet.data.kinds`; frozen encoders are in ``frozen.py``.
+This module reads content columns, learns codes chunk by chunk, and converts codes to JSON. If a value cannot be read,
+the error names the row. Each kind has a separate module in :mod:`pcmcnet.data.kinds`. Frozen encoders are in
+``frozen.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def read_contents(reader: ColumnReader, column: str, kind: str, *, missing: Missing) -> Contents:
-    """Read the reader's rows of a content column; raise SchemaError for missing values unless they are allowed."""
+    """Read the values of a content column. Raise SchemaError for missing values unless ``missing`` is "indicator"."""
     values = reader.columns[column]
     if not reader.in_order:
         values = values.take(pa.array(reader.rows))
@@ -54,7 +55,7 @@ def read_contents(reader: ColumnReader, column: str, kind: str, *, missing: Miss
 
 
 class ColumnLearner:
-    """Learns the code of one column chunk by chunk; if there is only one chunk, nothing is merged."""
+    """Learns the code of one column chunk by chunk. If there is only one chunk, nothing is merged."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -74,7 +75,7 @@ class ColumnLearner:
     def code(self, name: str) -> Any:
         """Return the code learnt from all chunks."""
         if self.first is None:
-            raise SchemaError(f"column {name!r} is empty in the training part: leave it out.")
+            raise SchemaError(f"column {name!r} has no values in the training part: leave it out.")
         return self.kind.code.learn(name, self.first) if self.learner is None else self.learner.code(name)
 
 
@@ -98,12 +99,12 @@ class EncoderSamples:
 
     @classmethod
     def of(cls, kind: str, table: NDArray[Any], vectors: NDArray[np.float32]) -> EncoderSamples:
-        """Choose samples from the distinct values (U, ...)."""
+        """Choose samples from distinct values (U, ...) with their vectors (U, W)."""
         chosen = KINDS[kind].choose_samples(table, MAX_SAMPLES)
         return cls(kind, table[chosen], vectors[chosen])
 
     def differ(self, vectors: NDArray[np.float32], scale: NDArray[np.float64]) -> bool:
-        """Return True if vectors differ from the sample vectors; ``scale`` (W,) is the training standard deviation."""
+        """Return True if vectors differ from the saved vectors by more than a tolerance, given their ``scale`` (W,)."""
         if vectors.shape != self.vectors.shape:
             return True
         error = np.abs(vectors.astype(np.float64) - self.vectors)
@@ -111,13 +112,13 @@ class EncoderSamples:
         return bool((error > tolerance)[:, scale > 0].any())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the object as plain values, for JSON."""
         vectors = [[float(str(number)) for number in vector] for vector in self.vectors]
         return {"contents": [KINDS[self.kind].to_saved(content) for content in self.contents], "vectors": vectors}
 
     @classmethod
     def from_dict(cls, kind: str, entries: Mapping[str, Any]) -> EncoderSamples:
-        """Build samples from :meth:`to_dict`; raise TypeError or ValueError if the entries are not valid."""
+        """Build samples from the result of :meth:`to_dict`, or raise TypeError or ValueError if it is not valid."""
         contents = KINDS[kind].from_saved(entries["contents"])
         vectors = np.array(entries["vectors"], np.float32)
         if len(contents) != len(vectors) or (len(vectors) and vectors.ndim != 2) or not np.isfinite(vectors).all():
@@ -133,7 +134,7 @@ class EncoderSamples:
 class FrozenCode:
     """Code of a content column whose values a frozen encoder maps to vectors.
 
-    ``preparation`` prepares the values for a module; None if the encoder takes the original values.
+    ``preparation`` prepares the values for a module, and is None if the encoder takes the original values.
     """
 
     name: str
@@ -170,7 +171,7 @@ class FrozenCode:
         return self.scale.prepare(vectors)
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
         return self.kind in KINDS and self.scale.is_valid() and isinstance(self.identity, str)
 
     def require_same(self) -> None:
@@ -181,12 +182,12 @@ class FrozenCode:
         if self.samples.differ(vectors, np.array(self.scale.scale)):
             raise ArtifactError(
                 f"column {self.name!r}: the model was fitted with another {self.encoder.label}: this encoder returns "
-                f"other vectors for the training values. Give the same encoder."
+                f"different vectors for the training values. Pass the same encoder."
             )
 
 
 def network_kind(code: ContentCode) -> Kind:
-    """Return the kind whose modules take the prepared values; for a frozen encoder, this is the vector kind."""
+    """Return the kind whose modules take the prepared values. For a frozen encoder, this is the vector kind."""
     return KINDS[VectorCode.kind if isinstance(code, FrozenCode) else code.kind]
 
 
@@ -213,7 +214,10 @@ def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = 
 
 
 def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
-    """Prepare each distinct value of a column once: (n,) codes and (U, ...) prepared values, 0 for missing values."""
+    """Prepare each distinct value of a column once.
+
+    Return (n,) codes and (U, ...) prepared values, which are zeros for a missing value.
+    """
     used = column.compact()
     table = code.prepare(used.table) if len(used.table) else np.zeros((0, *code.shape), code.dtype)
     if (used.codes == MISSING_CODE).any():
@@ -222,7 +226,7 @@ def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
 
 
 def code_to_dict(code: ContentCode) -> dict[str, Any]:
-    """Return plain values, for JSON."""
+    """Return the object as plain values, for JSON."""
     if isinstance(code, FrozenCode):
         preparation = None if code.preparation is None else code_to_dict(code.preparation)
         plain = {"name": code.name, "of": code.kind, "identity": code.identity}
@@ -232,7 +236,7 @@ def code_to_dict(code: ContentCode) -> dict[str, Any]:
 
 
 def code_from_dict(entries: Mapping[str, Any], frozen: Mapping[str, Frozen] | None = None) -> ContentCode:
-    """Build a code from :func:`code_to_dict`; raise KeyError or TypeError if the entries are not valid."""
+    """Build a code from the result of :func:`code_to_dict`, or raise KeyError or TypeError if it is not valid."""
     if entries["kind"] == "frozen":
         return _frozen_from_dict(entries, (frozen or {})[entries["name"]])
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items() if k != "kind"}
@@ -243,11 +247,11 @@ def code_from_dict(entries: Mapping[str, Any], frozen: Mapping[str, Frozen] | No
 
 
 def _frozen_from_dict(entries: Mapping[str, Any], encoder: Frozen) -> FrozenCode:
-    """Build the code of a frozen encoder; raise ArtifactError if the model was fitted with another encoder."""
+    """Build the code of a frozen encoder, or raise ArtifactError if the model was fitted with a different encoder."""
     if entries["identity"] != encoder.identity:
         raise ArtifactError(
             f"column {entries['name']!r}: the model was fitted with another {encoder.label}, or with other weights: "
-            f"give the same encoder."
+            f"pass the same encoder."
         )
     preparation = None if entries["given"] is None else code_from_dict(entries["given"])
     scale = code_from_dict(entries["scale"])

@@ -1,4 +1,4 @@
-"""Dates and times: time of day, weekday and month as points on circles, and a trend.
+"""Dates and times: a trend, and the time of day, weekday and month as points on circles.
 
 The time of day, the day of the week and the month each become (sin, cos) of their angle, so that 23:59 is close to 0:00
 and December to January. The trend is the timestamp itself, standardised by the distinct timestamps of the training
@@ -41,7 +41,7 @@ _DAYS_AFTER_MONDAY = 3  # of 1 January 1970, a Thursday
 
 @dataclass(frozen=True, slots=True)
 class DatetimeCode(ScaleCode):
-    """Mean and scale of the trend, in seconds."""
+    """Code of a timestamp column: the mean and scale of the trend, in seconds."""
 
     kind: ClassVar[str] = "datetime"
 
@@ -52,12 +52,12 @@ class DatetimeCode(ScaleCode):
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> DatetimeCode:
-        """Learn the trend's mean and scale."""
+        """Learn the mean and scale of the trend."""
         seconds = _seconds(table)
         return cls(name, float(seconds.mean()), float(seconds.std()))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """Encode timestamps: (U,) -> (U, 7), sines and cosines of time of day, weekday and month, then the trend.
+        """Encode timestamps as sines and cosines of time of day, weekday and month, then the trend: (U,) -> (U, 7).
 
         Examples
         --------
@@ -84,7 +84,7 @@ def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class _DatetimeLearner:
-    """Collects the distinct timestamps, which take 8 bytes each."""
+    """Collects the distinct timestamps, each of which takes 8 bytes."""
 
     def __init__(self) -> None:
         self.instants = np.empty(0, "datetime64[us]")
@@ -105,7 +105,7 @@ class DatetimeKind(Kind):
     fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct timestamps to the microsecond."""
+        """Read timestamps, dates or ISO 8601 text and return (n,) codes and (U,) timestamps in microseconds."""
         kind = values.type
         if pa.types.is_null(kind):
             return np.full(len(values), MISSING_CODE, np.int32), np.empty(0, "datetime64[us]")
@@ -127,7 +127,7 @@ class DatetimeKind(Kind):
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Recognise dates and times by the ISO 8601 format."""
-        hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
+        hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as dates and times"
         return ("dates or times", hint) if mostly_match(texts, _ISO_FORM) else None
 
     def facts(self, column: Contents) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class DatetimeKind(Kind):
         return {"type": "string", "description": description, "examples": ["2024-05-17T09:30"]}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> str:
-        """Check that a value is a text; :meth:`read` parses the text."""
+        """Check that a value is a string. The string is parsed later, by :meth:`read`."""
         if not isinstance(value, str):
             raise ValueError(f"expected a date or a time such as '2024-05-17T09:30', got {describe_value(value)}")
         return value

@@ -1,11 +1,12 @@
-"""Frozen encoders: content values -> vectors, computed once per distinct value and cached in memory and on disk.
+"""Frozen encoders map content values to vectors, computed once per distinct value and cached in memory and on disk.
 
     contents  --module or function-->  (U, W) numbers
 
-The cache finds vectors by a hash of the value and the identity of the encoder: class, structure and weights of a
-module, or the name of a function. The vectors of the last call stay in memory, so a fit runs the encoder once per
-distinct value. With a folder as ``cache``, later fits and predictions in any process also use these vectors. A saved
-model also checks the vectors that a function returns: see :mod:`pcmcnet.data.kinds.contents`.
+The cache looks up a vector by a hash of the encoded value and the identity of the encoder. A module is identified by
+its class, structure and weights, and a function by its name. The vectors of the last call stay in memory, so a fit runs
+the encoder once per distinct value. If ``cache`` is a folder, later fits and predictions in any process also use the
+cached vectors. When a saved model is loaded, the vectors that a function returns are checked: see
+:mod:`pcmcnet.data.kinds.contents`.
 """
 
 from __future__ import annotations
@@ -86,19 +87,19 @@ class VectorCache:
 
     @contextmanager
     def _without_errors(self) -> Iterator[None]:
-        """Delete a damaged file, or continue without the cache if it cannot be used; log a warning."""
+        """Log errors of the cache as warnings instead of raising them, and delete a damaged cache file."""
         import sqlite3
 
         try:
             yield
         except sqlite3.OperationalError as error:
-            log.warning("%s cannot be used (%s): vectors are computed but not stored", self.path, error)
+            log.warning("cache %s cannot be used (%s): vectors are computed but not stored", self.path, error)
         except sqlite3.DatabaseError as error:
-            log.warning("%s is damaged (%s): its vectors are computed again", self.path, error)
+            log.warning("cache %s is damaged (%s): its vectors are computed again", self.path, error)
             for file in (self.path, self.path.with_name(f"{self.path.name}-journal")):
                 file.unlink(missing_ok=True)
         except OSError as error:
-            log.warning("%s cannot be used (%s): vectors are computed but not stored", self.path, error.strerror)
+            log.warning("cache %s cannot be used (%s): vectors are computed but not stored", self.path, error.strerror)
 
 
 def _checksum(key: bytes, vector: bytes) -> int:
@@ -111,32 +112,32 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Frozen:
-    """A pretrained encoder for a content column (such as texts or images); fitting a model does not change the encoder.
+    """A pretrained encoder of a content column, such as texts or images, that stays unchanged when a model is fitted.
 
     Parameters
     ----------
     encode
-        A torch module, which gets the same tensors as a trainable encoder; or a function from a list of values (texts
-        as ``str``, pictures as RGB Pillow images, timestamps as ``datetime``, lists as tuples of ``str``, vectors as
-        arrays, ids as ``int``) to one vector per value, all of the same size, as an array or a tensor.
+        A torch module, which gets the same tensors as a trainable encoder, or a function that maps a list of values to
+        an array or tensor with one vector per value. A function gets texts as ``str``, pictures as RGB Pillow images,
+        timestamps as ``datetime``, lists as tuples of ``str``, vectors as arrays and ids as ``int``.
     transform
-        Only for a module: a function from one value, in the form listed under ``encode``, to a tensor. The tensors are
-        stacked. By default the module gets prepared values.
+        Only for a module: a function that maps one value, in the form listed under ``encode``, to a tensor. The tensors
+        are stacked and passed to the module. By default, the module gets the values as prepared for a network.
     cache
-        Folder for the vectors, which are looked up by value and encoder. By default, only the vectors of the last table
-        are kept, in memory.
+        Folder in which the vectors are cached, by value and encoder. By default, only the vectors of the last table are
+        kept, in memory.
     name
         Name that identifies a function in the cache. Change the name whenever the function returns different vectors. A
         module, or a method of a module such as ``model.encode``, is identified by its class and weights and needs no
         name.
     batch_size
-        Number of values that are encoded in one call. Default 64.
+        Number of values that one call encodes. Default 64.
 
     Raises
     ------
     ConfigError
-        If ``encode`` is not callable, ``transform`` is given for a function, ``cache`` is a file, or a function has a
-        cache but no name.
+        If ``encode`` is not callable, if ``transform`` is given with a function, if ``cache`` is a file, or if a
+        function has a cache but no name.
 
     Examples
     --------
@@ -167,7 +168,7 @@ class Frozen:
         self._function, self._bound = _unwrapped(encode)
         if self.cache is not None and name is None and self._module is None:
             raise ConfigError(
-                f"Frozen: a cache cannot identify {self.label}: give it a name, and change the name whenever its "
+                f"Frozen: {self.label} needs a name to be cached. Give it a name, and change the name whenever its "
                 f"vectors change, as in Frozen(function, name='tf-idf 1', cache=...)."
             )
         self._last: tuple[str, dict[bytes, NDArray[np.float32]]] = ("", {})
@@ -181,9 +182,9 @@ class Frozen:
         model
             The model object, or the folder it was saved in.
         cache
-            Folder for the vectors. By default only the vectors of the last table are kept, in memory.
+            Folder for the vectors. By default, only the vectors of the last table are kept, in memory.
         batch_size
-            Number of texts that are encoded in one call. Default 64.
+            Number of texts that one call encodes, 64 by default.
 
         Returns
         -------
@@ -192,7 +193,8 @@ class Frozen:
         Raises
         ------
         ConfigError
-            If the folder does not exist, sentence-transformers is not installed, or the model has no method encode.
+            If the folder does not exist, if sentence-transformers is not installed, or if the model has no ``encode``
+            method.
         """
         if isinstance(model, str | Path):
             if not Path(model).is_dir():
@@ -227,12 +229,12 @@ class Frozen:
         backbone
             The module.
         transform
-            Function from an RGB Pillow image to a tensor, such as torchvision's ``weights.transforms()``. By default,
-            the transform that belongs to a timm model.
+            Function that maps an RGB Pillow image to a tensor, such as torchvision's ``weights.transforms()``. For a
+            timm model, the default is the transform of its pretrained configuration.
         cache
-            Folder for the vectors. By default only the vectors of the last table are kept, in memory.
+            Folder for the vectors. By default, only the vectors of the last table are kept, in memory.
         batch_size
-            Number of pictures that are encoded in one call. Default 64.
+            Number of pictures that one call encodes, 64 by default.
 
         Returns
         -------
@@ -241,7 +243,7 @@ class Frozen:
         Raises
         ------
         ConfigError
-            If there is no transform.
+            If ``transform`` is None and the backbone is not a timm model.
         """
         if transform is None and hasattr(backbone, "pretrained_cfg"):
             data = _package("timm", "timm").data
@@ -286,7 +288,7 @@ class Frozen:
         *,
         identity: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the vectors (U, W) of distinct values (U, ...), from the cache or newly computed.
+        """Return the vectors (U, W) of distinct values (U, ...), taken from the cache or computed.
 
         Parameters
         ----------
@@ -295,9 +297,9 @@ class Frozen:
         table
             The distinct values.
         code
-            Code that prepares the values for a module; None if the encoder takes the original values.
+            Code that prepares the values for a module, or None if the encoder takes the original values.
         identity
-            :attr:`identity` of the encoder, if the caller has already computed it.
+            The encoder's :attr:`identity`, if the caller has already computed it.
 
         Returns
         -------
@@ -306,7 +308,7 @@ class Frozen:
         Raises
         ------
         ConfigError
-            If the encoder fails, or its vectors differ in size or are not finite.
+            If the encoder fails, or if it returns vectors that differ in size or are not finite.
         """
         encoder_hash = self.identity if identity is None else identity
         cache_name = hashlib.blake2b(f"{encoder_hash} {kind} {code!r}".encode(), digest_size=16).hexdigest()
@@ -330,7 +332,7 @@ class Frozen:
             self._last = (cache_name, vectors)
         sizes = {len(vector) for vector in vectors.values()}
         if len(sizes) > 1:
-            raise ConfigError(f"column {column!r}: {self.label} gave vectors of different sizes: {sorted(sizes)}.")
+            raise ConfigError(f"column {column!r}: {self.label} returned vectors of different sizes: {sorted(sizes)}.")
         return np.stack([vectors[key] for key in keys])
 
     def encode_batch(
@@ -341,11 +343,11 @@ class Frozen:
         Parameters
         ----------
         column, kind
-            Name of the column and its kind, for messages.
+            Name and kind of the column, for error messages.
         table
             Values to encode.
         code
-            Code of the column, learnt from the training part; None if the column has no code.
+            Code that prepares the values for a module, or None if the encoder takes the original values.
 
         Returns
         -------
@@ -355,7 +357,7 @@ class Frozen:
         Raises
         ------
         ConfigError
-            If the encoder fails, or does not return finite vectors of the same size.
+            If the encoder fails, or if it does not return finite vectors of the same size.
         """
         call = f"column {column!r}: {self.label} was given {len(table)} values of kind {kind}"
         try:
@@ -374,7 +376,7 @@ class Frozen:
         return vectors
 
     def _inputs(self, kind: str, table: NDArray[Any], code: ContentCode | None) -> Any:
-        """Return the values in the form that the encoder takes; for a module, on its device."""
+        """Return the values in the form that the encoder takes. The inputs of a module are on the module's device."""
         parameters = self.encode.parameters() if isinstance(self.encode, nn.Module) else iter(())
         device = next((parameter.device for parameter in parameters), None)
         if code is not None:
@@ -385,14 +387,14 @@ class Frozen:
 
     @property
     def _module(self) -> nn.Module | None:
-        """The module whose weights determine the vectors; None for a plain function."""
+        """The module whose weights determine the vectors, or None for a plain function."""
         owner = getattr(self._function, "__self__", self._function)
         return owner if isinstance(owner, nn.Module) else None
 
 
 @contextmanager
 def _in_eval_mode(module: nn.Module | None) -> Iterator[None]:
-    """Switch a module and all its submodules to evaluation mode within the block."""
+    """Switch a module and all its submodules to evaluation mode inside the ``with`` block."""
     modes = [] if module is None else [(part, part.training) for part in module.modules()]
     for part, _ in modes:
         part.training = False
@@ -429,4 +431,4 @@ def _package(module: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f"this needs the package {name}, which is not installed: pip install {name}.") from error
+        raise ConfigError(f"Frozen needs the package {name}, which is not installed: pip install {name}.") from error

@@ -1,4 +1,4 @@
-"""Ids: whole numbers, such as the nodes of a graph, which are passed unchanged to a module supplied by the user."""
+"""Ids: whole numbers, such as node numbers of a graph, which are passed unchanged to a module supplied by the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pcmcnet.errors import ConfigError, describe_value
 
 @dataclass(frozen=True, slots=True)
 class IdCode:
-    """Name of a column of ids; nothing else is learnt."""
+    """Code of an id column, which consists only of the column's name."""
 
     name: str
     kind: ClassVar[str] = "id"
@@ -39,7 +39,7 @@ class IdCode:
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> IdCode:
-        """Return a code that has only the name."""
+        """Return a code that holds only the column's name."""
         return cls(name)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.int64]:
@@ -47,12 +47,12 @@ class IdCode:
         return table.astype(np.int64)
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
         return True
 
 
 class _IdLearner:
-    """Stores the name of the column; nothing else is learnt."""
+    """Learner for id columns, whose code holds only the column's name."""
 
     def add(self, table: NDArray[Any]) -> None:
         pass
@@ -66,13 +66,13 @@ class IdKind(Kind):
 
     name, code, dtype = "id", IdCode, np.int64
     is_whole_number, may_be_missing = True, False
-    unknown = "the model's module does not know this id: expected an id that the module was built for."
+    unknown = "unknown id: expected an id that the model's encoder module was built for."
     arrow_type, page_field = pa.int64(), "id"
     learner_class = _IdLearner
     fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read whole numbers of at least 0: (n,) codes and (U,) distinct ids. A missing id is an error."""
+        """Read whole numbers of at least 0 and return (n,) codes and (U,) distinct ids. A missing id is an error."""
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy())[0])
             raise BadContentError(row, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
@@ -80,7 +80,7 @@ class IdKind(Kind):
             raise BadTypeError("expected whole numbers")
         ids = values.cast(pa.int64(), safe=False).to_numpy()
         require_no_bad_rows(
-            ids < 0, "expected a whole number of at least 0", "Number them from 0.", lambda row: ids[row]
+            ids < 0, "expected a whole number of at least 0", "Number the ids from 0.", lambda row: ids[row]
         )
         codes, first = content_codes(ids)
         return codes, ids[first]
@@ -102,7 +102,7 @@ class IdKind(Kind):
         )
 
     def worth(self, code: Any) -> None:
-        """Return None, because ids are names whose magnitude has no effect on the utility."""
+        """Return None, because an id is a name and has no part-worth in a linear utility."""
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
         """Return the JSON schema of an id."""

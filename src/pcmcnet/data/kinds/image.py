@@ -3,8 +3,9 @@
 Paths are relative to the folder of the table's file, or to the working folder for a table in memory.
 
 Each distinct picture is stored once, as its original bytes. A network gets (C, H, W) numbers from 0 to 1: one channel
-if all training pictures are grey, otherwise three. If all training pictures have the same size, the network gets this
-height and width, but at most 64; otherwise 64 x 64. Pictures of other sizes are resized.
+if all training pictures are grey, otherwise three. If all training pictures have the same size, the network gets
+pictures of this size, with height and width limited to 64. If training pictures differ in size, the network gets 64 x
+64 pictures. Pictures of other sizes are resized.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ImageCode:
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> ImageCode:
-        """Learn the number of channels and the size."""
+        """Learn the number of channels and the size of the pictures."""
         learner = _ImageLearner()
         learner.add(table)
         return learner.code(name)
@@ -89,7 +90,7 @@ class ImageCode:
         return np.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
         has_size = all(isinstance(side, int) and 1 <= side <= MAX_SIDE_PIXELS for side in (self.height, self.width))
         return has_size and self.channels in (1, 3)
 
@@ -101,7 +102,7 @@ def size_and_grey(content: bytes) -> tuple[tuple[int, int], bool]:
 
 
 def _read_file(path: str, row: int, folder: Path | None) -> bytes:
-    """Return the bytes of a picture file; raise BadContentError for the row if it cannot be read."""
+    """Return the bytes of a picture file, or raise BadContentError for the row if the file cannot be read."""
     file = Path(path) if folder is None else folder / path
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):  # reading a pipe or a device may never end
@@ -130,7 +131,7 @@ def _decode(content: bytes) -> Any:
     except UnidentifiedImageError:
         raise BrokenPictureError(f"expected a picture, got {len(content):,} bytes of another format") from None
     except Exception as error:  # errors of Pillow depend on the format
-        raise BrokenPictureError(f"the picture is broken ({error})") from error
+        raise BrokenPictureError(f"the picture is damaged ({error})") from error
     return picture
 
 
@@ -153,7 +154,7 @@ FORMATS = ", ".join(BROWSER_FORMATS)
 
 
 def picture_uri(content: bytes, side: int) -> str:
-    """Return a picture as a data URI, reduced to ``side`` pixels if it is large; equal bytes give equal URIs."""
+    """Return a picture as a data URI, scaled down to ``side`` pixels if it is large. Equal bytes give equal URIs."""
     from PIL import Image  # imported here: it is slow to import and rarely needed
 
     picture = Image.open(io.BytesIO(content))
@@ -164,13 +165,13 @@ def picture_uri(content: bytes, side: int) -> str:
 
 
 def original_hash(uri: str) -> str | None:
-    """Return the SHA-256 of the original picture, as stated in a data URI; None if the text is not such a URI."""
+    """Return the SHA-256 of the original picture that a data URI contains, or None if the text has no such hash."""
     match = _HASH.match(uri)
     return None if match is None else match[1]
 
 
 def _reduced(picture: Any, side: int) -> bytes:
-    """Return a smaller JPEG copy in the colour mode that a network gets."""
+    """Return a smaller JPEG copy of a picture, in the colour mode that a network gets."""
     grey = len(picture.getbands()) <= 2 and not picture.mode.startswith("P")
     copy = picture.convert("L" if grey else "RGB")
     copy.thumbnail((side, side))
@@ -183,7 +184,7 @@ def _reduced(picture: Any, side: int) -> bytes:
 
 
 class _ImageLearner:
-    """Collects the sizes of pictures, and whether all are grey."""
+    """Collects the sizes of pictures and records whether all of them are grey."""
 
     def __init__(self) -> None:
         self.forms: set[tuple[tuple[int, int], bool]] = set()
@@ -203,7 +204,7 @@ class ImageKind(Kind):
     learner_class = _ImageLearner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read paths or bytes and decode each distinct picture: (n,) codes and (U,) bytes of distinct pictures."""
+        """Read paths or bytes, check each distinct picture, and return (n,) codes and (U,) pictures as bytes."""
         types, kind = pa.types, values.type
         are_paths = is_text(kind)
         if not (are_paths or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)):
@@ -224,7 +225,10 @@ class ImageKind(Kind):
         )
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
-        """Return the mean size of some files; missing files are reported when the column is read."""
+        """Return the mean size of the first picture files.
+
+        Missing files are skipped here and reported by :meth:`read`.
+        """
         if not is_text(values.type):
             return 0.0
         files: list[Path] = [folder / path for path in islice(filter(None, values.unique().to_pylist()), 50)]
@@ -232,7 +236,7 @@ class ImageKind(Kind):
         return sum(sizes) / max(len(sizes), 1)
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the number of bytes of a prepared colour picture with the size of the first pictures."""
+        """Return the number of bytes of a prepared picture, assuming colour and the sizes of the first pictures."""
         sizes = {size_and_grey(content)[0] for content in table[:_SIZE_SAMPLE]}
         return int(np.prod(ImageCode.of("", sizes, grey=False).shape))
 
@@ -246,15 +250,15 @@ class ImageKind(Kind):
         """Return None, because a linear utility of pixels would have no meaning."""
 
     def to_json(self, content: Any) -> str:
-        """Return a picture as a data URI; a large picture is replaced by a reduced copy."""
+        """Return a picture as a data URI. A large picture is replaced by a smaller copy."""
         return picture_uri(content, MAX_SIDE_PIXELS)
 
     def content_key(self, content: Any) -> str:
-        """Return the hash of a picture; its JSON value may be a reduced copy."""
+        """Return the hash of the original picture, because the JSON value may hold a smaller copy."""
         return hashlib.sha256(content).hexdigest()
 
     def json_content_key(self, value: Any) -> str:
-        """Return the hash of the original picture, as stated in a data URI."""
+        """Return the hash of the original picture that a data URI contains."""
         return original_hash(str(value)) or repr(value)
 
     def to_saved(self, content: Any) -> str:
@@ -266,7 +270,7 @@ class ImageKind(Kind):
         return object_array([b64decode(content) for content in contents])
 
     def choose_samples(self, table: NDArray[Any], max_samples: int) -> Ints:
-        """Return the indices of the smallest pictures."""
+        """Return the indices of the smallest pictures, up to ``MAX_SAVED_BYTES`` in total."""
         sizes = np.array([len(content) for content in table])
         order = np.argsort(sizes, kind="stable")
         chosen: Ints = order[np.cumsum(sizes[order]) <= MAX_SAVED_BYTES][:max_samples]
@@ -280,14 +284,14 @@ class ImageKind(Kind):
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
         """Return the JSON schema of a picture."""
-        description = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
+        description = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. Paths and URLs are not opened."
         return {"type": "string", "description": description}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> bytes:
-        """Return the bytes of a picture; only its header is read, to count the pixels."""
+        """Return the bytes of a picture. Only the picture's header is parsed, to count the pixels."""
         from PIL import Image  # imported here: it is slow to import and rarely needed
 
-        expected = "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened)"
+        expected = "expected the bytes of a picture, in base64 or as a data URI (paths and URLs are not opened)"
         if not isinstance(value, str):
             raise ValueError(f"{expected}, got {describe_value(value)}")
         prefix = _URI.match(value)
@@ -307,7 +311,7 @@ class ImageKind(Kind):
         return content
 
     def read_posted(self, values: list[Any]) -> ReadContents:
-        """Decode pictures for only a few requests at the same time."""
+        """Decode posted pictures, limiting the number of requests that do so at the same time."""
         with _DECODING:
             return super().read_posted(values)
 

@@ -2,14 +2,15 @@
 
     raw column  --read-->  distinct contents  --learn-->  code  --prepare-->  (U, ...) numbers  --encoder-->  vectors
 
-A content is one value of a content column: a text, a picture, a vector. Reading checks every content and gives equal
-contents the same index; it does not depend on models. A code holds what a model learns about a column from the training
-part (a scale, a vocabulary). The code is saved as JSON and converts the contents of later tables to numbers. An
-encoder maps these numbers to vectors, and a part-worth module maps them to a term of the utility.
+A content is one value of a content column, such as a text, a picture or a vector. Reading checks every content and
+gives equal contents the same index, whatever the model. A code holds what a model learns about a column from the
+training part, such as a scale or a vocabulary. The code is saved as JSON and converts the contents of later tables to
+numbers. An encoder maps the numbers of a content to a vector, and a part-worth module maps them to a term of the
+utility.
 
 A new kind needs a subclass of :class:`Kind` and a call of :func:`register`. The subclass must define a name, a code and
-:meth:`Kind.read`. All other methods have defaults, which suit contents that are each prepared as one row of numbers. In
-JSON such contents are text, or numbers if they are numbers in memory.
+:meth:`Kind.read`. The defaults of all other methods suit contents that are each prepared as one row of numbers. By
+default, contents are strings in JSON, or numbers if they are numbers in memory.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_string(value: Any) -> bool:
-    """Return True for a text."""
+    """Return True for a string."""
     return isinstance(value, str)
 
 
@@ -66,7 +67,7 @@ def are_numbers(value: Any) -> bool:
 
 
 def are_strings(value: Any) -> bool:
-    """Return True for a list of texts."""
+    """Return True for a list of strings."""
     return isinstance(value, list) and all(map(is_string, value))
 
 
@@ -83,11 +84,11 @@ class BadContentError(Exception):
 
 
 class BadTypeError(Exception):
-    """Error for a column type that the kind does not support; the message states what is expected."""
+    """Error for a column type that the kind does not support. The message states the expected type."""
 
 
 def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
-    """Raise BadContentError for the first marked row, if there is one; ``got(row)`` describes the value of a row."""
+    """Raise BadContentError for the first row that ``bad`` marks, if any. ``got(row)`` describes the value of a row."""
     rows = np.flatnonzero(bad)
     if rows.size:
         first = int(rows[0])
@@ -134,13 +135,13 @@ class AllContentsLearner:
 
 
 class NewContents:
-    """Finds the values that were not in an earlier chunk, by their 8-byte hashes."""
+    """Finds values that did not occur in earlier chunks, by their 8-byte hashes."""
 
     def __init__(self) -> None:
         self.hashes = np.empty(0, np.uint64)  # sorted
 
     def are_new(self, contents: list[bytes]) -> NDArray[np.bool_]:
-        """Return the mask (U,) of distinct values that are new, and remember these values."""
+        """Return the mask (U,) of the distinct values that are new, and store the hashes of all values."""
         digests = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
         hashes = np.frombuffer(digests, np.uint64)
         position = np.searchsorted(self.hashes, hashes)
@@ -187,7 +188,7 @@ _SIZE_SAMPLE = 20  # contents from which the memory of the others is estimated
 
 @dataclass(frozen=True, slots=True)
 class ScaleCode:
-    """Standardisation of one number per value; ``scale`` is 0 if all numbers were equal."""
+    """Standardisation of one number per value. ``scale`` is 0 if all training numbers were equal."""
 
     name: str
     mean: float
@@ -195,13 +196,13 @@ class ScaleCode:
     dtype: ClassVar[type[np.generic]] = np.float32
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
         numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
         return numbers and self.scale >= 0
 
 
 class ContentCode(Protocol):
-    """What a model learns about one content column; a frozen dataclass of plain values."""
+    """Code of one content column: a frozen dataclass of plain values that a model learns from the training part."""
 
     dtype: ClassVar[type[np.generic]]  # of the prepared contents
 
@@ -221,7 +222,7 @@ class ContentCode(Protocol):
         """Prepare values for a network: (U, ...) -> (U, *shape) numbers. A missing value is represented by zeros."""
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
 
 
 class PixelBudget:
@@ -231,11 +232,11 @@ class PixelBudget:
         self.max_pixels = self.remaining = max_pixels
 
     def spend(self, count: int) -> None:
-        """Subtract the pixels of one picture from the budget; raise ValueError if the budget is exceeded."""
+        """Subtract the pixels of one picture from the budget, or raise ValueError if too few pixels remain."""
         self.remaining -= count
         if self.remaining < 0:
             limit = f"expected at most {self.max_pixels:,} pixels in the pictures of a request"
-            raise ValueError(f"{limit}: send smaller ones")
+            raise ValueError(f"{limit}: send smaller pictures")
 
 
 class Kind(ABC):
@@ -252,14 +253,14 @@ class Kind(ABC):
 
     @abstractmethod
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read a column; missing values get ``MISSING_CODE``.
+        """Read a column. Missing values get the code ``MISSING_CODE``.
 
         Parameters
         ----------
         values
             The column.
         folder
-            Folder of the table's file, to which relative paths refer; None for a table in memory.
+            Folder of the table's file, to which relative paths refer, or None for a table in memory.
 
         Returns
         -------
@@ -274,7 +275,7 @@ class Kind(ABC):
         """
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Return what an undeclared text column holds and how to declare it; None if it is not of this kind."""
+        """Return a description of a text column and how to declare it, or None if the column is not of this kind."""
         return None
 
     def learner(self) -> CodeLearner:
@@ -299,7 +300,7 @@ class Kind(ABC):
         return np.asarray(values.to_numpy(zero_copy_only=False))
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
-        """Return the approximate bytes that a row needs beyond its value, for example for a picture file."""
+        """Return the approximate number of bytes per row outside the table, for example in picture files."""
         return 0.0
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
@@ -317,7 +318,7 @@ class Kind(ABC):
         return nn.Linear(size, _MAX_WIDTH) if size > _MAX_WIDTH else nn.Identity()
 
     def worth(self, code: Any) -> nn.Module | None:
-        """Return a new module for part-worths in a linear utility, (u, *shape) -> (u,); None if the kind has none."""
+        """Return a new module for part-worths in a linear utility, (u, *shape) -> (u,), or None if there are none."""
         from pcmcnet.data.kinds.networks import VectorPartWorth
 
         return VectorPartWorth(*code.shape)
@@ -327,21 +328,21 @@ class Kind(ABC):
     fact_checks: ClassVar[Mapping[str, Check]] = {}  # checks of the facts in a saved description
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Return, as plain values, the facts that an input form needs, except the number of distinct values."""
+        """Return the facts about a column that an input form needs, except the number of distinct values."""
         return {}
 
     def to_json(self, content: Any) -> Any:
-        """Return a value as JSON, in the form that people read and that requests to a service contain."""
+        """Return a value as JSON, in the readable form that requests to a service contain."""
         if isinstance(content, np.ndarray):
             return [json_number(value) for value in content]
         return json_number(content) if isinstance(content, np.generic) else content
 
     def is_json(self, value: Any) -> bool:
-        """Return True for a valid JSON value of :meth:`to_json`."""
+        """Return True if a value is a valid result of :meth:`to_json`."""
         return is_string(value)
 
     def content_key(self, content: Any) -> str:
-        """Return a key that identifies a value; it equals :meth:`json_content_key` of the JSON form of the value."""
+        """Return a key that identifies a value, equal to :meth:`json_content_key` of the value's JSON form."""
         return self.json_content_key(self.to_json(content))
 
     def json_content_key(self, value: Any) -> str:
@@ -349,7 +350,7 @@ class Kind(ABC):
         return repr(value)
 
     def to_saved(self, content: Any) -> Any:
-        """Return a value as JSON from which :meth:`from_saved` restores it exactly."""
+        """Return a value in a JSON form from which :meth:`from_saved` restores it exactly."""
         return content.tolist() if isinstance(content, np.generic | np.ndarray) else content
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
@@ -357,7 +358,7 @@ class Kind(ABC):
         return object_array(contents) if self.dtype is object else np.array(contents, self.dtype)
 
     def choose_samples(self, table: NDArray[Any], max_samples: int) -> Ints:
-        """Return the indices of the distinct values (U, ...) to save as samples: evenly spaced from first to last."""
+        """Return the indices of the distinct values (U, ...) to save as samples, evenly spaced from first to last."""
         return np.unique(np.linspace(0, len(table) - 1, max_samples).round().astype(np.int64))
 
     def plain(self, content: Any) -> Any:
@@ -374,17 +375,17 @@ class Kind(ABC):
     is_name: ClassVar[bool] = False  # whether a content can serve as the name of its alternative
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the JSON schema of a value; ``size`` is the entry ``size`` of :meth:`facts`, if it is known."""
+        """Return the JSON schema of a value. ``size`` is the entry ``size`` of :meth:`facts`, if known."""
         return {"type": "string"}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> Any:
-        """Return a value of a request after the checks that :meth:`read` does not do; raise ValueError if it is bad."""
+        """Check a value of a request, as far as :meth:`read` does not, and return it. Raise ValueError if it is bad."""
         if not isinstance(value, str):
             raise ValueError(f"expected a {self.name}, got {describe_value(value)}")
         return value
 
     def read_posted(self, values: list[Any]) -> ReadContents:
-        """Read the values that :meth:`parse_posted` returned, like a column of a table."""
+        """Read values returned by :meth:`parse_posted` in the same way as a column of a table."""
         return self.read(pa.chunked_array([pa.array(values, self.arrow_type)]))
 
     # In a diagram
@@ -398,7 +399,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Register a kind under its name, in this process."""
+    """Register a kind under its name in the current process."""
     if kind.name in KINDS:
         raise ConfigError(f"kind {kind.name!r} already exists: choose another name.")
     KINDS[kind.name] = kind
@@ -417,7 +418,10 @@ def mostly_match(texts: pa.Array, pattern: str) -> bool:
 
 
 def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: str, remedy: str) -> list[Any]:
-    """Parse each distinct text once; missing texts stay None. Raise BadContentError at the first text that fails."""
+    """Parse each distinct text once.
+
+    Missing texts stay None, and a text that cannot be parsed raises BadContentError.
+    """
     parsed: dict[str | None, Any] = {None: None}
     rows = texts.to_pylist()
     for row, text in enumerate(rows):
@@ -433,7 +437,7 @@ def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: s
 def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> ReadContents:
     """Return the codes of all rows and the distinct values, given the values of the ``present`` rows.
 
-    Values are equal if their ``keys`` are equal; by default the values themselves are the keys.
+    Values are equal if their ``keys`` are equal. By default, the values themselves are the keys.
     """
     codes = np.full(rows, MISSING_CODE, np.int32)
     codes[present], first = content_codes(contents if keys is None else keys)
@@ -450,7 +454,7 @@ def json_number(value: np.generic) -> Any:
 
 
 def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:
-    """Return a column as lists; missing values stay missing. ``item`` describes the expected list items in messages."""
+    """Return a column as lists. Missing values stay missing. ``item`` describes the list items in error messages."""
     kind, types = values.type, pa.types
     if is_text(kind):
         lists = parse_texts(values, _list, f"a list of {item} such as '[1, 2]'", "Correct it.")

@@ -1,7 +1,9 @@
-"""Lists of categories, such as the services of a hotel. They are bags: repetitions count, but the order does not.
+"""Lists of categories, such as the services of a hotel.
 
-Categories are numbered 1..c in the training vocabulary; 0 denotes a category never seen in training, and also pads
-shorter lists.
+A list is treated as a bag: repeated categories count, but their order does not matter.
+
+The categories of the training vocabulary are numbered 1..c. Index 0 denotes a category never seen in training, and also
+pads shorter lists.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MultiCode:
-    """Vocabulary of one column; category k has the index k + 1."""
+    """Vocabulary of one column. The category at position k has index k + 1."""
 
     name: str
     categories: tuple[str, ...]
@@ -51,16 +53,16 @@ class MultiCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Minimum shape of a prepared list; longer lists are wider."""
+        """Shape of the shortest prepared list. Longer lists are wider."""
         return (1,)
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> MultiCode:
-        """Learn the vocabulary."""
+        """Learn the vocabulary of a column."""
         return cls(name, tuple(sorted({word for words in table for word in words})))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.int64]:
-        """Prepare lists: (U,) -> (U, L) indices of known categories, then zeros; L is the length of the longest list.
+        """Prepare lists as zero-padded category indices: (U,) -> (U, L), where L is the length of the longest list.
 
         Examples
         --------
@@ -76,7 +78,7 @@ class MultiCode:
         return out
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
         return all(isinstance(word, str) for word in self.categories)
 
 
@@ -102,7 +104,7 @@ class MultiKind(Kind):
     fact_checks: ClassVar[Any] = {"categories": are_strings, "words": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read lists of names: (n,) codes and (U,) distinct lists, each sorted."""
+        """Read lists of names and return (n,) codes and (U,) distinct lists, each sorted."""
         lists = as_lists(values, "names").combine_chunks()
         if pa.types.is_null(lists.type):
             return np.full(len(lists), MISSING_CODE, np.int32), np.empty(0, object)
@@ -127,15 +129,15 @@ class MultiKind(Kind):
         return ("lists", hint) if mostly_match(texts, r"^\s*\[.*\]\s*$") else None
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
-        """Return distinct lists as an Arrow array."""
+        """Return the distinct lists as an Arrow array."""
         return pa.array(list(map(list, table)), self.stored)
 
     def from_arrow(self, values: pa.Array) -> NDArray[Any]:
-        """Return the distinct lists in an Arrow array."""
+        """Return the distinct lists that an Arrow array holds."""
         return self.from_saved(values.to_pylist())
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the number of bytes of the longest list."""
+        """Return the number of bytes of the longest prepared list."""
         return 8 * max(map(len, table))
 
     def facts(self, column: Contents) -> dict[str, Any]:
@@ -176,14 +178,14 @@ class MultiKind(Kind):
         return {"type": "array", "items": category.json_schema()}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[str]:
-        """Check that a value is a list of names; numbers and truth values are converted to text."""
+        """Check that a value is a list of names. Numbers and booleans in the list are converted to text."""
         if not isinstance(value, list):
             raise ValueError(f"expected a list of categories, got {describe_value(value)}")
         for name in value:
             if not isinstance(name, str | int | float):
-                raise ValueError(f"expected a list of categories, got {describe_value(name)} in it")
+                raise ValueError(f"expected a list of categories, got {describe_value(name)} in the list")
             if isinstance(name, float) and not np.isfinite(name):
-                raise ValueError("expected a list of categories, got a number in it that is not finite")
+                raise ValueError("expected a list of categories, got a list with a number that is not finite")
         return [str(name) for name in value]
 
     def label(self, code: Any) -> str:

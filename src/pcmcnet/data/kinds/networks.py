@@ -1,6 +1,6 @@
 """Network modules for content columns: encoders that return vectors, and part-worths of a linear utility.
 
-A kind imports this file only to create a network module, so that tables are read, scanned and coded without PyTorch.
+A kind imports this file only to create a network module, so PyTorch is not needed to read, scan and code tables.
 """
 
 import torch
@@ -52,7 +52,7 @@ class PictureEncoder(nn.Module):
 
 
 class BagEncoder(nn.Module):
-    """Encoder of lists: the sum of the embeddings of their categories; index 0 adds nothing."""
+    """Encoder of lists: the sum of the embeddings of their categories. Index 0 adds nothing."""
 
     def __init__(self, cardinality: int) -> None:
         super().__init__()
@@ -66,22 +66,22 @@ class BagEncoder(nn.Module):
 
 
 class BagPartWorth(nn.Module):
-    """Part-worth of a list or a text: the sum of the part-worths of its items; index 0 adds nothing."""
+    """Part-worth of a list or a text: the sum of the part-worths of its items. Index 0 adds nothing."""
 
     def __init__(self, cardinality: int) -> None:
         super().__init__()
         self.parts = nn.Parameter(torch.zeros(cardinality + 1, 1))
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Compute part-worths of indices: (u, ...) -> (u,)."""
+        """Compute the part-worths of lists of indices: (u, ...) -> (u,)."""
         return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
 
 
 class TextEncoder(nn.Module):
     """Encoder of texts: embeds the hashes of each word, convolves windows of three words, and pools over the text.
 
-    The mean shows how frequent a pattern is, and the maximum shows whether the pattern occurs. The mean embedding
-    bypasses the convolution. For a text without words, the output is the bias.
+    Mean pooling shows how frequent a pattern is, and max pooling shows whether the pattern occurs. The mean embedding
+    bypasses the convolution. For a text without words, the output depends only on the biases.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -92,7 +92,7 @@ class TextEncoder(nn.Module):
         self.scale = nn.LayerNorm(width)
 
     def forward(self, words: Tensor) -> Tensor:
-        """Encode words, each as three hashes and a value: (u, T, 4) -> (u, width)."""
+        """Encode texts, given as three hashes and a value per word: (u, T, 4) -> (u, width)."""
         hashes, values = words[..., :3].long(), words[..., 3:]
         real = (hashes[..., :1] > 0).to(values.dtype)  # (u, T, 1)
         count = real.sum(1).clamp(min=1)  # (u, 1)
@@ -111,5 +111,5 @@ class TextPartWorth(BagPartWorth):
         self.value = nn.Parameter(torch.zeros(()))
 
     def forward(self, words: Tensor) -> Tensor:
-        """Compute part-worths of words, each as three hashes and a value: (u, T, 4) -> (u,)."""
+        """Compute the part-worths of texts, given as three hashes and a value per word: (u, T, 4) -> (u,)."""
         return super().forward(words[..., :3]) + self.value * words[..., 3].sum(1)

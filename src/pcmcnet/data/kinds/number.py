@@ -1,10 +1,10 @@
 """Numeric columns: standardisation, transformation of long tails, knots and bins, all learnt from the training part.
 
-Numbers are standardised by the training mean and standard deviation; a column that is constant in training becomes 0.
+Numbers are standardised by the training mean and standard deviation. A column that is constant in training becomes 0.
 Columns with a long right tail, such as prices, may first be transformed to asinh(x / bend), which is linear near 0,
 logarithmic for large numbers, and defined for every number. Columns with a piecewise-linear curve get knots at
-quantiles of the training part. Such a curve can also be coded as bins: one column per interval between two knots, which
-rises from 0 to 1 across the interval.
+quantiles of the training part. A piecewise-linear curve can also be coded as bins: one column per interval between two
+knots, whose value rises from 0 to 1 across the interval.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ U = TypeVar("U")
 
 
 class Each(Protocol):
-    """Calls a function with the columns of each chunk of a table; returns the results in the order of the chunks.
+    """Calls a function with the columns of each chunk of a table and returns the results in the order of the chunks.
 
-    Workers may call the function in other processes, so it must be defined at module level, or be a ``partial`` of such
-    a function.
+    Workers may call the function in other processes, so the function must be defined at module level, or be a
+    ``partial`` of a module-level function.
     """
 
     def __call__(self, function: Callable[[Columns], U], /) -> Iterable[U]:
@@ -49,9 +49,9 @@ class Each(Protocol):
 class NumericCode:
     """Standardisation of one column.
 
-    ``scale`` is 0 for a constant column, and ``bend`` is 0 if the column is not transformed by asinh. ``knots`` are
-    standardised like the numbers; a constant column has no knots. A column with knots but without ``curve`` has bins,
-    for networks that use bins.
+    ``scale`` is 0 for a constant column, and ``bend`` is 0 if the column is not transformed by asinh. ``knots`` are on
+    the standardised scale. A constant column has no knots. A column with knots but without ``curve`` can be cut into
+    bins.
     """
 
     name: str
@@ -63,12 +63,12 @@ class NumericCode:
     knots: tuple[float, ...] = ()
 
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return standardised numbers; NaN stays NaN unless the column had missing values in training."""
+        """Return standardised numbers. NaN stays NaN unless the column had missing values in training."""
         numbers: NDArray[np.float64] = standardise((self,), code_table((self,)), np.array([values]))[0][0]
         return numbers
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the derivative of :meth:`standardise`; 0 for missing values and for a constant column."""
+        """Return the derivative of :meth:`standardise`, which is 0 for missing values and for a constant column."""
         if self.scale == 0:
             return np.zeros_like(values)
         asinh_slope = 1 / np.hypot(values, self.bend) if self.bend > 0 else np.ones_like(values)
@@ -76,7 +76,7 @@ class NumericCode:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> NumericCode:
-        """Build a code from saved entries; raise TypeError if they are not valid."""
+        """Build a code from saved entries, or raise TypeError if the entries are not valid."""
         code = cls(**{**entries, "knots": tuple(entries.get("knots", ()))})
         numbers = (code.mean, code.scale, code.bend)
         if not (
@@ -93,36 +93,36 @@ class NumericCode:
 
 @dataclass(frozen=True, slots=True)
 class BinCode(NumericCode):
-    """One bin of a column: (x - start) / width, clipped to ``low`` and ``high``."""
+    """Code of one bin of a column: (x - start) / width, clipped to the interval from ``low`` to ``high``."""
 
     low: float = 0.0
     high: float = 1.0
 
 
 def code_table(codes: Sequence[NumericCode]) -> NDArray[np.float64]:
-    """Return the mean, scale, lower and upper limit of each code, (4, K)."""
+    """Return an array (4, K) with the mean, scale, lower limit and upper limit of each code."""
     limits = (("mean", 0.0), ("scale", 0.0), ("low", -np.inf), ("high", np.inf))
     return np.array([[getattr(code, name, none) for code in codes] for name, none in limits], np.float64)
 
 
 def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any = np) -> tuple[Any, Any]:
-    """Standardise several columns, on the host or on a device.
+    """Standardise several columns on the CPU or on a GPU.
 
     Parameters
     ----------
     codes
         K codes.
     table
-        (4, K) :func:`code_table` of the codes, on the same device as the numbers.
+        The (4, K) result of :func:`code_table`, on the same device as ``values``.
     values
-        (K, n) 64-bit numbers, NaN for missing values. The array is overwritten.
+        (K, n) numbers as float64, with NaN for missing values. The array is overwritten.
     xp
-        The library of the arrays: NumPy (default) or PyTorch.
+        Array library: NumPy (default) or PyTorch.
 
     Returns
     -------
-    (K, n) standardised numbers, and (I, n) indicators of missing values for the columns that had missing values in
-    training; in these columns, missing values become 0.
+    (K, n) standardised numbers, and (I, n) missing-value indicators for the columns that had missing values in
+    training. Missing values of columns with an indicator become 0.
     """
     mean, scale, low, high = table[..., None]  # (K, 1) each
     # 1. Columns with missing values in training have an indicator: find where it is 1.
@@ -146,7 +146,9 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
 
 
 def bin_codes(code: NumericCode, max_bins: int) -> list[BinCode]:
-    """Return at most ``max_bins`` bins of a column with knots but no curve; each bin spans the same number of knots.
+    """Return at most ``max_bins`` bins of a column with knots but no curve.
+
+    All bins span nearly the same number of knots.
 
     Beyond the first and the last knot, bins stay at 0 and 1, so that an outlier does not get a huge code in a narrow
     bin.
@@ -170,7 +172,10 @@ def bin_codes(code: NumericCode, max_bins: int) -> list[BinCode]:
 def learn_numeric_codes(
     moments: Mapping[str, ColumnMoments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
 ) -> tuple[NumericCode, ...]:
-    """Learn the codes of the columns in ``moments``; if ``bend`` is True, transform columns with a long right tail."""
+    """Learn the codes of the columns in ``moments``.
+
+    If ``bend`` is True, columns with a long right tail are transformed.
+    """
     # 1. Choose the bend of each column with a long right tail and more than a few distinct values.
     bends: dict[str, float] = {}
     for name, column in moments.items():
@@ -184,7 +189,7 @@ def learn_numeric_codes(
     for name, plain in moments.items():
         column = transformed.get(name, plain)
         if not column.count:
-            raise SchemaError(f"column {name!r} is empty in the training part: leave it out.")
+            raise SchemaError(f"column {name!r} has no values in the training part: leave it out.")
         scale = 0.0 if column.constant else column.spread
         code = NumericCode(name, column.mean, scale, column.gaps > 0, bends.get(name, 0.0))
         if name in curves:
@@ -194,12 +199,12 @@ def learn_numeric_codes(
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a number in a request; ``gaps`` allows null."""
+    """Return the JSON schema of a number in a request. If ``gaps`` is True, null is allowed."""
     return {"type": ["number", "null"] if gaps else "number", "minimum": -MAX_FLOAT32, "maximum": MAX_FLOAT32}
 
 
 def number_facts(column: Numeric) -> dict[str, Any]:
-    """Return the minimum, the maximum and the quartiles of a column; None if all values are missing."""
+    """Return the minimum, maximum and quartiles of a column, each None if all values are missing."""
     values = without_missing(column.values)
     if not values.size:
         return {"min": None, "max": None, "quartiles": None}
@@ -229,7 +234,7 @@ def merge_moments(parts: Iterable[Mapping[str, ColumnMoments]]) -> dict[str, Col
 
 
 def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, ...]:
-    """Return the codes, with knots added to columns that have no curve, no missing values and at least three values."""
+    """Add knots to the codes of columns that have no curve, no missing values and at least three distinct values."""
     codes_with_knots = []
     for code in codes:
         if code.curve is None and code.scale > 0 and not code.indicator:
@@ -240,7 +245,7 @@ def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, 
 
 
 def _knots(code: NumericCode, count: int, each: Each) -> tuple[float, ...]:
-    """Return standardised quantiles at least ``_MIN_KNOT_DISTANCE`` apart."""
+    """Return quantiles of a column on the standardised scale, at least ``_MIN_KNOT_DISTANCE`` apart."""
     values = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, MAX_BINS)
     first, *inner, last = code.standardise(values).tolist()
     knots = [first]

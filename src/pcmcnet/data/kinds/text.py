@@ -1,7 +1,10 @@
-"""Texts: hashes of words and of their beginnings and endings; no vocabulary is stored and no model is downloaded.
+"""Texts, encoded as hashes of words and of their beginnings and endings.
 
-A text is split into words, numbers and punctuation marks, in lower case; only the first 64 are used. Each becomes 4
-numbers: three hashes from 1 to ``BUCKETS`` (0 means none) and a value.
+No vocabulary is stored and no model is downloaded.
+
+A text is converted to lower case and split into words, numbers and punctuation marks, of which only the first 64 are
+used. Each word, number or punctuation mark becomes 4 numbers: three hashes from 1 to ``BUCKETS`` (0 is padding) and a
+value.
 
              three hashes of                                               value
     word     itself, its first three letters, its last three letters       0
@@ -10,7 +13,7 @@ numbers: three hashes from 1 to ``BUCKETS`` (0 means none) and a value.
 
 An unseen word therefore shares features with known words that have the same beginning or ending. Numbers of similar
 size share their leading digits and have similar values. Texts that differ only in white space or case are the same
-input for a network. They are stored as written, because other encoders may distinguish them.
+input for a network. All texts are stored as written, because other encoders may distinguish case and white space.
 """
 
 from __future__ import annotations
@@ -52,23 +55,23 @@ _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class TextCode(ScaleCode):
-    """Mean and scale of the numbers in texts, after asinh."""
+    """Mean and scale of asinh(x) over the numbers x in the texts of a column."""
 
     kind: ClassVar[str] = "text"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Minimum shape of a prepared text; longer texts have more rows."""
+        """Shape of the shortest prepared text. Longer texts have more rows."""
         return (1, 4)
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> TextCode:
-        """Learn the mean and the scale of the numbers."""
+        """Learn the mean and scale of the numbers in texts."""
         values = numbers_in(table)
         return cls(name, float(values.mean()), float(values.std())) if values.size else cls(name, 0.0, 0.0)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """Prepare texts: (U,) -> (U, T, 4) hashes and values; T is the number of words of the longest text."""
+        """Prepare texts as hashes and values: (U,) -> (U, T, 4), where T is the number of words of the longest text."""
         # 1. Number the distinct words of all texts; 0 fills up shorter texts.
         index: dict[str, int] = {}
         rows = [[index.setdefault(word, len(index) + 1) for word in split_words(text)] for text in table]
@@ -91,7 +94,7 @@ class TextCode(ScaleCode):
 
 
 def split_words(text: str) -> list[str]:
-    """Return the first words, numbers and punctuation marks of a text, at most ``MAX_WORDS``.
+    """Return the words, numbers and punctuation marks of a text, up to ``MAX_WORDS`` of them.
 
     Examples
     --------
@@ -102,7 +105,7 @@ def split_words(text: str) -> list[str]:
 
 
 def numbers_in(table: NDArray[Any]) -> NDArray[np.float64]:
-    """Return asinh of the numbers in texts."""
+    """Return asinh(x) for each number x in the texts."""
     return np.array([_asinh(word) for text in table for word in split_words(text) if word[0].isdecimal()], np.float64)
 
 
@@ -111,12 +114,12 @@ def _asinh(number: str) -> float:
 
 
 def hash_bucket(part: str) -> int:
-    """Return a hash of a part of a word, from 1 to ``BUCKETS``; the hash is the same in every process."""
+    """Return a hash of a part of a word, from 1 to ``BUCKETS``, which is the same in every process."""
     return zlib.crc32(part.encode()) % BUCKETS + 1
 
 
 class _TextLearner:
-    """Updates mean, standard deviation, minimum and maximum of the numbers in distinct texts."""
+    """Updates the mean, standard deviation, minimum and maximum of the numbers in distinct texts."""
 
     def __init__(self) -> None:
         self.new, self.moments = NewContents(), RowMoments()
@@ -142,7 +145,7 @@ class TextKind(Kind):
     learner_class = _TextLearner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read texts: (n,) codes and (U,) distinct texts, unchanged."""
+        """Read texts and return (n,) codes and (U,) distinct texts, unchanged."""
         if not (is_text(values.type) or pa.types.is_null(values.type)):
             raise BadTypeError("expected text")
         texts = values.to_pylist()
@@ -150,9 +153,9 @@ class TextKind(Kind):
         return number_distinct(object_array([text for text in texts if text is not None]), present, len(texts))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Recognise texts by their number of words: texts have more words than names."""
+        """Recognise texts by their mean number of words, which is larger than for names."""
         count = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
-        hint = f"declare kinds={{{column!r}: 'text'}} to read them as such"
+        hint = f"declare kinds={{{column!r}: 'text'}} to read them as texts"
         is_text_column = len(texts) > _MAX_CATEGORIES and count >= _MIN_TEXT_WORDS
         return (f"texts of {count:.0f} words on average", hint) if is_text_column else None
 

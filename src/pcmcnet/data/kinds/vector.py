@@ -1,7 +1,7 @@
 """Vectors that all have the same size, such as precomputed embeddings: (U, D) numbers.
 
-Coordinates are standardised by the mean and the standard deviation of the distinct vectors of the training part; a
-coordinate that is constant in the training part becomes 0.
+Coordinates are standardised by the mean and standard deviation of the distinct training vectors. A coordinate that is
+constant in training becomes 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_STANDARD_DEVIATIONS = 1e6  # from the training mean; products of larger num
 
 @dataclass(frozen=True, slots=True)
 class VectorCode:
-    """Mean and scale of each coordinate; ``scale`` is 0 for a constant coordinate."""
+    """Mean and scale of each coordinate. The scale of a constant coordinate is 0."""
 
     name: str
     mean: tuple[float, ...]
@@ -54,14 +54,14 @@ class VectorCode:
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> VectorCode:
-        """Learn means and scales."""
+        """Learn the mean and scale of each coordinate."""
         numbers = table.astype(np.float64)
         constant = (table == table[:1]).all(0)
         scale = np.where(constant, 0.0, numbers.std(0))
         return cls(name, tuple(numbers.mean(0).tolist()), tuple(scale.tolist()))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """Standardise vectors (U, D)."""
+        """Standardise the coordinates of vectors (U, D)."""
         size = len(self.mean)
         if table.shape[1] != size:
             raise SchemaError(
@@ -79,7 +79,7 @@ class VectorCode:
         return narrow
 
     def is_valid(self) -> bool:
-        """Check fields that were read from a saved model; return True if they are valid."""
+        """Return True if the fields, as read from a saved model, are valid."""
         if not all(isinstance(number, int | float) for side in (self.mean, self.scale) for number in side):
             return False
         numbers = np.array([self.mean, self.scale], np.float64)
@@ -87,7 +87,7 @@ class VectorCode:
 
 
 class _VectorLearner:
-    """Tracks the mean and the standard deviation of the distinct vectors, and which coordinates are constant."""
+    """Updates the mean and standard deviation of the distinct vectors, and records which coordinates are constant."""
 
     def __init__(self) -> None:
         self.new, self.moments = NewContents(), RowMoments()
@@ -114,7 +114,7 @@ class VectorKind(Kind):
     fact_checks: ClassVar[Any] = {"size": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read number lists, which must all have the most frequent size: (n,) codes and (U, D) distinct vectors."""
+        """Read lists of numbers, all of the same size, and return (n,) codes and (U, D) distinct vectors."""
         lists = as_lists(values, "numbers")
         all_missing = np.full(len(lists), MISSING_CODE, np.int32), np.zeros((0, 0), np.float32)
         if pa.types.is_null(lists.type):
@@ -144,7 +144,7 @@ class VectorKind(Kind):
 
         def bad_number(row: int) -> str:
             k = int(np.searchsorted(present, row))
-            return f"{flat[k][~np.isfinite(narrow[k])][0]} among them"
+            return f"a vector that contains {flat[k][~np.isfinite(narrow[k])][0]}"
 
         require_no_bad_rows(bad, f"expected {size} finite numbers", "Correct or drop them.", bad_number)
         return number_distinct(narrow, present, len(lists), keys=narrow + np.float32(0))  # -0 equals 0

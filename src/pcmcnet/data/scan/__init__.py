@@ -1,4 +1,4 @@
-"""Tables larger than memory: files -> partitions on disk -> shards, which are read one after another."""
+"""Tables larger than memory: rows are distributed to partitions on disk, which become shards that are read in turn."""
 
 from pcmcnet.data.scan.scanned import ScannedData, learn_or_load_encoder
 

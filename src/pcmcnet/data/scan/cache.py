@@ -1,10 +1,11 @@
-"""Cache of a scanned table: a folder with shards and a manifest of their sources.
+"""Cache of a scanned table: a folder with shards, and a manifest that describes them and their sources.
 
 The name of a cache entry depends on the path and roles of the table, on its source files (sizes, modification times,
 hashes of the beginning and end of each file) and on the memory for which it was created. A scan of a changed table, or
 with less memory, therefore creates a new entry, and readers of the old entry can continue. Entries of outdated sources
 are removed when no reader uses them. An entry is created under a temporary name and renamed when it is complete, so an
-interrupted conversion leaves no entry that looks complete; the next conversion removes its temporary folder.
+interrupted conversion leaves no entry that looks complete. The next conversion removes the temporary folder of an
+interrupted conversion.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Shard:
 
     @property
     def table_rows(self) -> Ints:
-        """(n_rows,) row number, in the table, of each row of the shard."""
+        """Row number in the table of each row of the shard, (n_rows,)."""
         rows = np.empty(self.data.n_rows, np.int64)
         rows[self.data.rows], rows[self.data.hidden_rows] = self.shown_rows, self.hidden_rows
         return rows
@@ -78,7 +79,7 @@ class Shard:
         )
 
     def keys_by(self, column: str | None) -> Keys:
-        """Return a key for each set; sets with equal values of an individual-level or kept column have equal keys."""
+        """Return a key for each set. Sets with equal values of an individual-level or kept column have equal keys."""
         if column is None:
             return self.keys
         self.data.groups(column)  # raises if there is no such column
@@ -90,7 +91,7 @@ class Shard:
 
 
 def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
-    """Write choice sets as a shard; ``numbers`` are their row numbers in the whole table."""
+    """Write choice sets as a shard. ``numbers`` are the row numbers of their alternatives in the whole table."""
     # 1. The alternatives of each set: available ones, then unavailable ones.
     shown: dict[str, Any] = {"row": pa.array(numbers[data.rows]), "place": pa.array(data.rows)}
     if data.labels is not None:
@@ -118,7 +119,7 @@ def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
 
 
 def read_shard(path: Path, schema: Schema, *, contents: bool = True) -> Shard:
-    """Map a shard into memory; if ``contents`` is True, also read content columns, such as texts or images."""
+    """Map a shard into memory. If ``contents`` is True, content columns such as texts or images are also read."""
     try:
         with pa.memory_map(str(path)) as file:
             batch = pa.ipc.open_file(file).get_batch(0)
@@ -183,7 +184,7 @@ def _lists(offsets: Ints, fields: dict[str, Any]) -> pa.ListArray:
 
 
 def _columns(arrays: dict[str, pa.Array], kinds: dict[str, str | None]) -> Columns:
-    """Read all columns except columns whose kind is None."""
+    """Read all columns except those whose kind is None."""
     columns: dict[str, Column] = {}
     for name, values in arrays.items():
         if (kind := kinds.get(name)) is not None:
@@ -212,7 +213,7 @@ def _categorical(values: pa.DictionaryArray) -> Categorical:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    """Return the numbers of an Arrow array that has no missing values; nothing is copied."""
+    """Return the numbers of an Arrow array that has no missing values, without a copy."""
     return np.from_dlpack(values)
 
 
@@ -239,7 +240,7 @@ class ShardFile:
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate size in memory, in bytes."""
+        """Approximate size of the shard in memory, in bytes."""
         return self.bytes + self.loaded
 
 
@@ -281,7 +282,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """Read the manifest of a folder; None if there is no valid manifest."""
+        """Read the manifest of a folder, or return None if there is no valid manifest."""
         try:
             entries = parse_json((folder / MANIFEST).read_bytes())
             shards = tuple(ShardFile(**shard) for shard in entries.pop("shards"))
@@ -298,7 +299,7 @@ class Manifest:
 
 
 def sources_of(files: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Return name, size, modification time and a hash of the beginning and end of each file, which reveal changes."""
+    """Return the name, size, modification time and hash of both ends of each file, which reveal changes."""
     return [_source(file, root) for file in files]
 
 
@@ -314,7 +315,7 @@ def _source(file: Path, root: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CacheEntries:
-    """The cache entries of a table with given roles."""
+    """The cache entries of a table, for given roles of its columns."""
 
     cache: Path
     key: str
@@ -332,7 +333,7 @@ class CacheEntries:
         return self.cache / f"{self.key}-{digest(json.dumps([self.identity, memory]).encode())[:8]}"
 
     def find(self, memory: int) -> tuple[Path, Manifest] | None:
-        """Return the usable entry that was created for the most memory, but at most ``memory``, if there is one."""
+        """Return the usable entry with the largest memory up to ``memory``, or None if no entry is usable."""
         folders = sorted(self.cache.glob("[!.]*-*")) if self.cache.is_dir() else ()
         entries = [(entry, manifest) for entry in folders if (manifest := self._usable_manifest(entry, memory))]
         return max(entries, key=lambda pair: pair[1].memory, default=None)
@@ -355,7 +356,7 @@ class CacheEntries:
 
 
 def complete_manifest(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
-    """Return the manifest of a complete entry with the given identity and at most the given memory; otherwise None."""
+    """Return the manifest of a complete entry with the given identity and at most the given memory, or else None."""
     manifest = Manifest.read(entry)
     if manifest is None or manifest.identity != json.loads(json.dumps(identity)) or manifest.memory > memory:
         return None
@@ -368,7 +369,7 @@ def complete_manifest(entry: Path, identity: dict[str, Any], memory: int) -> Man
 
 @contextmanager
 def new_entry(entry: Path) -> Iterator[Path]:
-    """Yield a temporary folder for a new entry; if the block succeeds, the folder becomes the entry."""
+    """Yield a temporary folder for a new entry. If the ``with`` block succeeds, the folder becomes the entry."""
     temporary = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}-{threading.get_ident()}")
     _active.add(temporary.name)
     try:
@@ -442,8 +443,8 @@ def hash_file(path: Path) -> str:
 class VerifiedShards:
     """The shards of an entry, each verified against its hash in the manifest before it is first read.
 
-    A shard is verified again if its file changes. ``seen`` has the file states of shards that this process has just
-    written and hashed. The entry is locked against removal as long as this object exists.
+    A shard is verified again if its file changes. ``seen`` holds the file states of shards that this process has
+    already verified or written. The entry is locked against removal as long as this object exists.
     """
 
     def __init__(self, entry: Path, seen: Mapping[str, FileState] | None = None) -> None:
@@ -452,7 +453,7 @@ class VerifiedShards:
         self.seen: dict[str, FileState] = dict(seen or {})
 
     def path(self, shard: ShardFile) -> Path:
-        """Return the path of a shard; raise ArtifactError if its file is damaged or missing."""
+        """Return the path of a shard, or raise ArtifactError if its file is damaged or missing."""
         path = self.entry / shard.name
         state: FileState = ()
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Table -> shards: one pass distributes the rows to partitions, then each partition is checked like a table in memory.
+"""Conversion of a table to shards: rows are distributed to partitions, which are checked like a table in memory.
 
 Workers share the chunks of the table in the first pass and the partitions in the second pass. Results are combined in
 the order of chunks and partitions, so shards and errors do not depend on the number of workers.
@@ -49,7 +49,7 @@ _MAX_PARTITIONS = 512  # each is an open file
 
 
 def row_bytes(stream: TableStream, schema: Schema) -> int:
-    """Return the approximate bytes per row: 8 per number or category; content is estimated from the first rows."""
+    """Return the approximate bytes per row: 8 per number or category, plus content estimated from the first rows."""
     width = 8.0 * len(stream.columns) + 24
     kinds = {name: kind for name, kind in schema.contents.items() if name in stream.columns}
     batch = next(stream.batches(_SIZE_SAMPLE_ROWS), None) if kinds else None
@@ -71,7 +71,7 @@ def loaded_bytes(data: ChoiceData) -> int:
 def convert_or_reuse(
     table: Path, schema: Schema, *, cache: Path | None, memory: int, workers: Workers | int | None
 ) -> tuple[VerifiedShards, Manifest]:
-    """Return the shards of a table, locked against removal, and their manifest; convert the table if necessary."""
+    """Return the shards of a table, locked against removal, and their manifest. Convert the table if necessary."""
     open_table = partial(open_stream, table, schema.columns, schema.text_columns, schema.id_columns)
     stream = open_table()
     root = cache if cache is not None else table.with_name(f"{table.name}.pcmcnet")
@@ -98,9 +98,10 @@ def convert_or_reuse(
 
 
 def usable_workers(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
-    """Return the workers of a scan: only this process if a column kind is defined outside the library.
+    """Return the workers of a scan.
 
-    Other processes do not know such a kind.
+    If a column kind is defined outside the library, only the current process is used, because others do not know the
+    kind.
     """
     if not all(type(KINDS[kind]).__module__.startswith("pcmcnet.") for kind in schema.contents.values()):
         return workers_for(1)

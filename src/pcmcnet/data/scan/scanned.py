@@ -1,4 +1,4 @@
-"""Choice sets on disk: a table larger than memory, which is read one shard after another."""
+"""Choice sets on disk: a table larger than memory, which is read shard by shard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class RandomPart:
-    """Filter for one part of a random split: the sets, or groups of sets, with a uniform draw in [low, high)."""
+    """Filter for one part of a random split: the sets, or groups of sets, whose uniform draw is in [low, high)."""
 
     seed: int
     by: str | None
@@ -49,7 +49,10 @@ class RandomPart:
 
     @property
     def identity(self) -> str:
-        """Text that represents the filter in the fingerprints of saved runs; this text must not change."""
+        """Text that represents the filter in the fingerprints of saved runs.
+
+        The text must not change between releases.
+        """
         return f"Drawn(seed={self.seed!r}, by={self.by!r}, low={self.low!r}, high={self.high!r})"
 
     def mask(self, shard: Shard) -> NDArray[np.bool_]:
@@ -70,7 +73,7 @@ class PositiveWeight:
 
 
 class Outline(NamedTuple):
-    """First rows and sizes of a shard's selected sets, without the columns; this is about 1% of the data."""
+    """First rows and sizes of a shard's selected sets, without the columns (about 1% of the data)."""
 
     first: Ints  # (S,) first row of each set in the table
     sizes: Ints  # (S,) numbers of available alternatives
@@ -101,15 +104,15 @@ class ScannedData:
     folder
         Folder of the converted table.
     manifest
-        Content and sources of the folder.
+        Manifest with the content and sources of the folder.
     memory
         Maximum memory for the choice sets, in bytes.
     verified
         The shards, verified when they are first read.
     filters
-        Filters that select parts of the table. By default there are none, and all sets are used.
+        Filters that select parts of the table. By default, all sets are used.
     workers
-        Workers that share computations on all shards. By default, only this process.
+        Workers that share computations on all shards. By default, only the current process is used.
     """
 
     folder: Path
@@ -123,7 +126,7 @@ class ScannedData:
     def of(
         cls, table: Any, schema: Schema, *, cache: Any, memory: str | int, workers: Workers | int | None = None
     ) -> ScannedData:
-        """Scan a table; see :meth:`ChoiceData.scan`.
+        """Scan a table, as described in :meth:`ChoiceData.scan`.
 
         Parameters
         ----------
@@ -132,11 +135,12 @@ class ScannedData:
         schema
             Roles of the columns.
         cache
-            Folder for the converted table; None for a folder next to the table.
+            Folder for the converted table. If None, a folder next to the table is used.
         memory
-            Memory for the choice sets, such as "1 GiB" or a number of bytes.
+            Memory for the choice sets, as a string such as "1 GiB" or a number of bytes.
         workers
-            Number of processes, or other workers. By default (None), two for a large table, otherwise one.
+            Number of processes, or a :class:`Workers` object. If None (default), there are two processes for a large
+            table, otherwise one.
 
         Returns
         -------
@@ -145,11 +149,11 @@ class ScannedData:
         Raises
         ------
         InputError
-            If ``table`` or ``cache`` is not a path, or the cache cannot be written.
+            If ``table`` or ``cache`` is not a path, or if the cache cannot be written.
         SchemaError
-            If the table does not match its roles, or a role is not supported by scans.
+            If the table does not fit its roles, or if scans do not support a role.
         ConfigError
-            If the memory is too small or not a valid amount.
+            If ``memory`` is too small or not a valid amount.
         """
         for argument, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and argument == "cache"):
@@ -172,12 +176,12 @@ class ScannedData:
         return cls(folder=verified.entry, manifest=manifest, memory=budget, verified=verified, workers=pool)
 
     def by(self, workers: Workers | None) -> ScannedData:
-        """Return the same sets with other workers.
+        """Return the same choice sets with other workers.
 
         Parameters
         ----------
         workers
-            Workers that read the shards; None for only this process.
+            Workers that read the shards. If None, only the current process is used.
         """
         return replace(self, workers=workers or Processes())
 
@@ -222,12 +226,12 @@ class ScannedData:
     # Shards
 
     def shards(self, numbers: Sequence[int] | None = None) -> Iterator[Shard]:
-        """Yield each shard that has selected sets, with only these sets.
+        """Yield each shard that has selected sets, reduced to the selected sets.
 
         Parameters
         ----------
         numbers
-            Positions of the shards; None, the default, for all of them.
+            Positions of the shards. If None (default), all shards are used.
         """
         for k in range(len(self.manifest.shards)) if numbers is None else numbers:
             shard = read_shard(self.verified.path(self.manifest.shards[k]), self.schema)
@@ -241,7 +245,7 @@ class ScannedData:
         Parameters
         ----------
         numbers
-            Positions of the shards; None, the default, for all of them.
+            Positions of the shards. If None (default), all shards are used.
         """
         for k in range(len(self.manifest.shards)) if numbers is None else numbers:
             shard = self._without_contents(k)
@@ -259,18 +263,18 @@ class ScannedData:
         return mask
 
     def parts(self) -> Iterator[ChoiceData]:
-        """Yield all sets as ChoiceData objects of a few thousand sets each; their columns are memory-mapped."""
+        """Yield all sets as ChoiceData objects of a few thousand sets each, with memory-mapped columns."""
         for shard in self.shards():
             yield shard.data
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
-        """Yield the results of a function on each of the :meth:`parts`, in the order of the parts.
+        """Yield ``function(part)`` for each part in :meth:`parts`, in the order of the parts.
 
         Parameters
         ----------
         function
-            Takes choice sets. Workers may call the function in other processes, so it must be defined at module level,
-            or be a ``partial`` of such a function.
+            Function of one argument, a ChoiceData. Workers may call the function in other processes, so the function
+            must be defined at module level, or be a ``partial`` of a module-level function.
         """
         task, count = partial(_on_shards, self.by(None), function), len(self.manifest.shards)
         max_shards = 1 if self.schema.contents else _MAX_SHARDS_PER_TASK  # results on contents may be large
@@ -285,7 +289,7 @@ class ScannedData:
         Parameters
         ----------
         order
-            Positions of the shards, in the order to read them; None, the default, for the order of the table.
+            Positions of the shards, in reading order. If None (default), the shards are in table order.
         """
         limit = self.memory // _BUFFERS
         groups: list[list[int]] = []
@@ -309,24 +313,24 @@ class ScannedData:
 
         Returns
         -------
-        The same as ``ChoiceData.from_long`` on the table.
+        The same choice data that ``ChoiceData.from_long`` would return.
 
         Raises
         ------
         InputError
-            If there is no choice set.
+            If no choice set is selected.
         """
         shards = list(self.shards())
         if not shards:
-            raise InputError("there is no choice set to read.")
+            raise InputError("no choice set is selected: there is nothing to read.")
         return join_shards(shards)
 
     def read_if_fits(self) -> ChoiceData:
-        """Read all sets into memory; raise InputError if they do not fit."""
+        """Read all sets into memory, or raise InputError if they do not fit."""
         if not self.fits:
             raise InputError(
-                "this needs all choice sets in memory, but the scanned table is too large: use each of data.parts(), "
-                "or data.sample(n_sets). evaluate, score and predict_proba support the whole table."
+                "all choice sets are needed in memory, but the scanned table is too large: process data.parts() one by "
+                "one, or draw data.sample(n_sets). evaluate, score and predict_proba support the whole table."
             )
         return self.read()
 
@@ -342,7 +346,7 @@ class ScannedData:
         Parameters
         ----------
         purpose
-            What needs the choices, for the message.
+            Subject of the error message, such as "fit".
         """
         if self.schema.chosen is None:
             raise InputError(f"{purpose} needs the choices: scan the table with chosen=<column>.")
@@ -357,11 +361,11 @@ class ScannedData:
         Parameters
         ----------
         parts
-            Shares of the parts; 80%, 10% and 10% by default.
+            Shares of the parts, (0.8, 0.1, 0.1) by default.
         seed
             Seed of the split. Default 0.
         by
-            Name of an individual-level or kept column; sets with equal values stay together. By default the sets of a
+            Name of an individual-level or kept column. Sets with equal values stay together. By default, the sets of a
             person stay together, if the table has persons.
 
         Returns
@@ -371,7 +375,7 @@ class ScannedData:
         Raises
         ------
         InputError
-            If a share is not valid, or a part would be empty.
+            If a share is not valid, or if a part would be empty.
         SchemaError
             If the column cannot be used to group sets.
         """
@@ -392,12 +396,12 @@ class ScannedData:
         Parameters
         ----------
         by
-            Name of an individual-level or kept column; by default the person column, or, without persons, each set is
-            a separate group.
+            Name of an individual-level or kept column, by default the person column. Without persons, each set is a
+            separate group by default.
 
         Returns
         -------
-        (S,) numbers in the order of the table, equal for sets with equal values.
+        Group numbers (S,) in table order, equal for sets with equal values.
 
         Raises
         ------
@@ -414,7 +418,7 @@ class ScannedData:
         return number_groups(np.concatenate(keys)[np.argsort(np.concatenate(first), kind="stable")])
 
     def _group_column(self, by: str | None) -> str | None:
-        """Return the column that defines the groups that stay together; None if each set is a separate group."""
+        """Return the column whose equal values keep sets together, or None if each set is a separate group."""
         by = self.schema.person if by is None else by
         if by is None or by == self.schema.choice_set:
             return None
@@ -433,7 +437,7 @@ class ScannedData:
         Parameters
         ----------
         n_sets
-            Number of sets; all sets if there are fewer.
+            Number of sets to draw. If the table has fewer sets, the sample holds all of them.
         seed
             Seed of the draw. Default 0.
 
@@ -463,7 +467,7 @@ class ScannedData:
         Parameters
         ----------
         other
-            The other part.
+            The other part of the split.
 
         Returns
         -------
@@ -472,7 +476,7 @@ class ScannedData:
         Raises
         ------
         InputError
-            If the two are not neighbouring parts of one split.
+            If the two objects are not neighbouring parts of one split.
         """
         ours, theirs = self.filters, other.filters
         is_related = isinstance(other, ScannedData) and other.folder == self.folder and ours[:-1] == theirs[:-1]
@@ -483,16 +487,16 @@ class ScannedData:
         raise InputError("only neighbouring parts of the same split of a scanned table can be joined.")
 
     def chunks(self) -> Iterator[Shard]:
-        """Yield the same shards as :meth:`shards`; a thread opens the next shard while the current one is in use."""
+        """Yield the same shards as :meth:`shards`. A thread opens the next shard while the current one is in use."""
         return read_ahead(self.shards())
 
     def by_row(self, values: Iterable[tuple[Ints, ArrayLike]]) -> NDArray[np.float64]:
-        """Return values in the order of the table's rows.
+        """Arrange the values of all shards in the order of the table's rows.
 
         Parameters
         ----------
         values
-            Rows and values of each shard.
+            Table rows and values of each shard.
         """
         out, table_rows, done = np.empty(self.n_rows), np.empty(self.n_rows if self.filters else 0, np.int64), 0
         for rows, of_shard in values:
@@ -504,19 +508,19 @@ class ScannedData:
         return out[np.argsort(table_rows)] if self.filters else out
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 of the table, its filters and the memory; the memory determines the order of batches."""
+        """Return a SHA-256 hash of the table, its filters and the memory limit, which affects the order of batches."""
         identities = [part.identity for part in self.filters]
         return digest("\n".join([self.manifest.fingerprint, str(self.memory), *identities]).encode())
 
     def describe(self) -> dict[str, Any]:
-        """Return the summary that a fitted model saves, computed from a sample; see :meth:`ChoiceData.describe`."""
+        """Return the summary that a fitted model saves, computed from a sample by :meth:`ChoiceData.describe`."""
         return self.sample(_DESCRIBED_SETS).describe()
 
 
 def _on_shards(
     data: ScannedData, function: Callable[[ChoiceData], U], numbers: range
 ) -> tuple[list[U], dict[str, FileState]]:
-    """Verify the given shards; return the results of a function on them, and the states of their files."""
+    """Apply a function to the given shards, and return the results and the states of the verified shard files."""
     results = [function(shard.data) for shard in data.shards(numbers)]
     return results, {name: data.verified.seen[name] for name in (data.manifest.shards[k].name for k in numbers)}
 
@@ -528,7 +532,7 @@ def _on_shards(
 
 
 def learn_or_load_encoder(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
-    """Return the stored encoder of a table; if there is none, learn and store it. See :meth:`Encoder.learn`."""
+    """Return the stored encoder of a table, or learn it with :meth:`Encoder.learn` and store it."""
     parts = [part.identity for part in data.filters]
     inputs = json.dumps([package_version("pcmcnet"), data.manifest.fingerprint, parts, bend, labels])
     path = data.folder / f"encoder-{digest(inputs.encode())[:16]}.json"

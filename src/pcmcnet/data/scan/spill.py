@@ -1,12 +1,12 @@
-"""Rows in any order -> partitions on disk, each small enough for memory and with all rows of its choice sets.
+"""Distribution of rows, in any order, to partitions on disk that fit into memory and hold whole choice sets.
 
 The hash of the set id determines the partition of a row. Rows keep their order within a partition, so that the
-partition can be read like a table; their row numbers in the whole table are stored with them. Text columns are written
-as word codes; content columns, whose values may all differ, are written unchanged.
+partition can be read like a table. Each row is stored with its row number in the whole table. Text columns are written
+as word codes. Content columns, whose values may all differ, are written unchanged.
 
 Each worker distributes the rows of one chunk of the table, and numbers the words in the order in which they occur in
-the chunk. The chunks are then combined in order, which gives the same partitions and codes as if one worker had read
-the table from the first row to the last. The result therefore does not depend on the number of chunks.
+the chunk. Combining the chunks in order gives the same partitions and codes as if one worker had read the table from
+the first row to the last. The result therefore does not depend on the number of chunks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pcmcnet.errors import SchemaError
 
 
 class Vocabulary:
-    """Words with their counts and first rows."""
+    """Words of a text column, with their codes, counts and first rows."""
 
     def __init__(self) -> None:
         self.codes: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Vocabulary:
         self.rows: list[int] = []
 
     def encode(self, column: pa.Array, first_row: int) -> pa.Array:
-        """Return the codes of words, and add new words to the vocabulary; missing values stay missing."""
+        """Return the codes of words, and add new words to the vocabulary. Missing values stay missing."""
         coded = distinct(pa.chunked_array([column]))
         codes, values = renumber_by_first_row(coded) if pa.types.is_dictionary(column.type) else coded
         counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the -1 of missing values
@@ -66,14 +66,14 @@ class Vocabulary:
         return pa.array(new_codes[codes], mask=is_missing if is_missing.any() else None)
 
     def add(self, later: Vocabulary) -> NDArray[np.int32]:
-        """Add the vocabulary of later rows; return the new codes of its words."""
+        """Add the vocabulary of later rows, and return the new codes of its words."""
         new_codes = np.empty(len(later.codes), np.int32)
         for k, (word, count, row) in enumerate(zip(later.codes, later.counts, later.rows, strict=True)):
             new_codes[k] = self._add_word(word, count, row)
         return new_codes
 
     def _add_word(self, word: str, count: int, row: int) -> int:
-        """Count a word and return its code; ``row`` is its first row."""
+        """Count a word and return its code. ``row`` is the first row with the word."""
         code = self.codes.setdefault(word, len(self.codes))
         if code == len(self.counts):
             self.counts.append(0)
@@ -87,7 +87,7 @@ class Vocabulary:
         return pa.array(list(self.codes), pa.string())
 
     def require_no_stray_text(self, column: str, name_set: Callable[[int], str]) -> None:
-        """Raise SchemaError if a column of numbers has some text in it, as for a table in memory."""
+        """Raise SchemaError if a few values in a column of numbers are text, as for a table in memory."""
         values, counts, rows = self.words, np.array(self.counts), np.array(self.rows)
         mistakes = mistaken_text(column, values, counts)
         if mistakes.any():
@@ -117,10 +117,10 @@ class ScanChunk(NamedTuple):
 
 
 def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
-    """Cut a table into at most ``count`` chunks of decreasing size; ``units`` are the row counts of its units.
+    """Cut a table into at most ``count`` chunks of decreasing size. ``units`` are the row counts of the table's units.
 
     After k chunks, the share (1 - k/count)^2 of the rows is left. The last chunks are short, so that no worker waits
-    long at the end, and there are few chunks to combine.
+    long at the end. The first chunks are long, so that there are few chunks to combine.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
 
 @dataclass
 class SpilledChunk:
-    """Result of a chunk: vocabularies, row counts, and the batches of each partition in the chunk's files."""
+    """Result of distributing a chunk: vocabularies, row counts, and the batches of each partition in its files."""
 
     vocabularies: dict[str, Vocabulary]
     rows: int = 0
@@ -184,7 +184,7 @@ class RowSpiller:
         return spilled
 
     def _keys(self, ids: pa.Array) -> tuple[Keys, NDArray[np.bool_]]:
-        """Return the keys of a batch of ids, and the mask of missing ids; if any id is missing, there are no keys."""
+        """Return the keys of a batch of ids, and the mask of missing ids. If any id is missing, the keys are empty."""
         try:
             missing = np.asarray(pc.is_null(ids, nan_is_null=True))
             return (np.empty(0, np.uint64) if missing.any() else keys_of(ids)), missing
@@ -212,7 +212,7 @@ class Partitions:
         return sorted(set().union(*self.batches))
 
     def read(self, partition: int) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Return the rows of a partition as a table, and their numbers in the whole table."""
+        """Return the rows of a partition as a table, and their row numbers in the whole table."""
         # 1. Read the batches of all chunks.
         chunks = [k for k, batches in enumerate(self.batches) if partition in batches]
         tables = []
@@ -235,7 +235,7 @@ class Partitions:
         return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), rows
 
     def remove(self, partition: int) -> None:
-        """Remove the files that no partition after the given one needs; partitions are read in order."""
+        """Remove the files that no partition after the given one needs, because partitions are read in order."""
         file = _file_number(partition, self.count)
         if partition + 1 < self.count and _file_number(partition + 1, self.count) == file:
             return
@@ -279,7 +279,7 @@ def spill_rows(
 
 
 def choice_set_of_row(stream: TableStream, choice_set: str, row: int) -> str:
-    """Return the id of the choice set of a row; reads the table up to that row."""
+    """Return the choice-set id of a row, reading the table up to that row."""
     begin = 0
     for batch in stream.batches(_MAX_BATCH_ROWS):
         if row < begin + batch.num_rows:
@@ -299,7 +299,10 @@ def _path(folder: Path, chunk: int, file: int) -> Path:
 def _coded(
     columns: Sequence[str], batch: pa.RecordBatch, vocabularies: Mapping[str, Vocabulary], begin: int
 ) -> pa.RecordBatch:
-    """Return a batch with word codes and, in the last column, row numbers; columns are named by their position."""
+    """Return a batch with word codes, and row numbers in the last column.
+
+    Columns of the batch are named by their position.
+    """
     arrays = [
         vocabularies[name].encode(column, begin) if name in vocabularies else column.cast(value_type(column.type))
         for name, column in zip(columns, batch.columns, strict=True)
@@ -311,7 +314,7 @@ def _coded(
 def _by_partition(
     batch: pa.RecordBatch, partitions: NDArray[np.int64], count: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each partition that has rows in a batch, with these rows in their order."""
+    """Yield the number of each partition that has rows in a batch, with its rows in table order."""
     order = np.argsort(partitions.astype(np.uint16), kind="stable")  # NumPy uses a radix sort for 16-bit integers
     ordered = pc.take(batch, pa.array(order), boundscheck=False)
     ends = np.cumsum(np.bincount(partitions, minlength=count))

@@ -1,13 +1,12 @@
-"""Scanned choice sets -> encoded buffers of several shards, read one after another.
+"""Streaming of scanned choice sets as encoded buffers of several shards, read one after another.
 
 In every epoch, the shards are shuffled and read in groups, called buffers, that fit into memory. The hash of the set id
 determines the shard of a set, so a buffer is a random part of the table, and batches are drawn from the whole buffer.
 The sets of a buffer are in the order of the table. If one buffer holds the whole table, the batches are therefore the
 same as for a table in memory. A thread reads the next buffer while the current one is in use.
 
-With n processes, each reads every n-th shard of a buffer, and only the sizes of the sets in the other shards. All
-processes therefore plan the same batches as a single process would, and each process holds a share of the sets of every
-batch.
+Each of n processes reads every n-th shard of a buffer, and only the set sizes of the other shards. All processes
+therefore plan the same batches as a single process would, and each process holds a share of the sets of every batch.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pcmcnet.data.scan.scanned import ScannedData
 
 @dataclass(frozen=True)
 class EncodedStream:
-    """A ``batches.Source`` of a scanned table, on a device; for one process, or for process ``rank`` of ``size``."""
+    """A ``batches.Source`` of a scanned table, on a device, for one process or for process ``rank`` of ``size``."""
 
     data: ScannedData
     encoder: Encoder
@@ -53,8 +52,8 @@ class EncodedStream:
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Yield all sets once, buffer by buffer.
 
-        The numbers in ``order`` are the seed for the order of the shards; None keeps the order. The first ``skip``
-        buffers are left out.
+        The numbers in ``order`` are the seed for the order of the shards. If ``order`` is None, the shards stay in
+        table order. The first ``skip`` buffers are left out.
         """
         n = len(self.data.manifest.shards)
         shuffled = None if order is None else np.random.default_rng([*order, n]).permutation(n).tolist()
@@ -64,7 +63,7 @@ class EncodedStream:
                 yield part.to(self.device)
 
     def _skip(self, groups: list[list[int]], skip: int) -> list[list[int]]:
-        """Return the buffers that have selected sets, without the first ``skip`` of them."""
+        """Return the buffers that remain after ``skip`` buffers with selected sets."""
         for k, group in enumerate(groups):
             if not skip:
                 return groups[k:]
@@ -77,7 +76,7 @@ class EncodedStream:
             yield self.encoder.encode(shard.data).to(self.device)
 
     def _read(self, group: Sequence[int]) -> EncodedSets | None:
-        """Read a buffer; None if it has no selected set."""
+        """Read a buffer, or return None if it has no selected set."""
         if self.data.schema.contents:  # join first, so that contents of several shards are prepared once
             shards = list(self.data.shards(group))
             return self.encoder.encode(join_shards(shards)) if shards else None
@@ -88,7 +87,7 @@ class EncodedStream:
         return EncodedSets.join(chunks, _order(first)) if chunks else None
 
     def _read_distributed(self, group: Sequence[int]) -> DistributedSets | None:
-        """Read this process's shards of a buffer, and the sizes of all sets; None if the buffer has no selected set."""
+        """Read this process's shards of a buffer, and the sizes of all sets. If no set is selected, return None."""
         outlines = list(self.data.outlines(group))
         order = _order([outline.first for outline in outlines])
         if not len(order):
@@ -101,5 +100,5 @@ class EncodedStream:
 
 
 def _order(first: Sequence[Ints]) -> Ints:
-    """Return the table order of the sets of several shards; a stable sort is fast, because each shard is sorted."""
+    """Return the order that sorts the sets of several shards by table row. A stable sort is fast on sorted shards."""
     return np.argsort(np.concatenate(first), kind="stable")

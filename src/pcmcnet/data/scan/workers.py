@@ -1,14 +1,14 @@
 """Workers that process items in parallel and return the results in the order of the items.
 
-Results combined in this order are identical, to the last bit, for any number of workers. The workers of
-one machine are this process and helper processes. Threads would be simpler but gain only half as much (measured),
-because they wait for Python's global interpreter lock between many short calls. ``pcmcnet.cluster`` provides workers on
-other machines.
+Results that are combined in the order of the items are identical, to the last bit, for any number of workers. On one
+machine, the workers are the current process and its helper processes. Threads would be simpler, but the speed-up would
+be only half as large (measured), because threads wait for Python's global interpreter lock between many short calls.
+``pcmcnet.cluster`` provides workers on other machines.
 
 A helper is a new interpreter that reads pickled tasks from one pipe and writes results to another. Unlike the processes
 of ``multiprocessing``, a helper does not import the user's script, because a script without a main guard would run
-again. A helper gets its first task after it has started. Until then the other workers process the items; if they finish
-first, they do not wait for the new helper.
+again. A helper gets its first task after it has started. While a helper starts, the other workers process the items. If
+the other workers finish first, they do not wait for the new helper.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ _MIN_PARALLEL_VALUES = 10**8  # values of a table, about five seconds; with half
 def keep_freed_memory() -> None:
     """Make the C library keep up to 64 MiB of freed memory for the next array.
 
-    By default glibc returns freed blocks above some MiB to the system, which clears each page before it is used again;
-    this takes a quarter of the time to write a shard (measured). glibc adapts its limit to the largest block freed so
-    far, up to 32 MiB, so this function allocates and frees a block of this size, whose pages are never touched.
+    By default, glibc returns large freed blocks to the system, which clears each page before it is used again. Clearing
+    pages takes a quarter of the time to write a shard (measured). The size limit of glibc adapts to the largest block
+    freed so far, up to 32 MiB, so this function allocates and frees a block of nearly 32 MiB, whose pages are never
+    touched.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
@@ -58,17 +59,20 @@ class Workers(Protocol):
         """Number of workers."""
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Yield the results of a function on all items, in order; an item that fails raises its exception in turn."""
+        """Yield the results of a function on all items, in order.
+
+        If an item fails, its exception is raised in place of its result.
+        """
 
     def __enter__(self) -> Workers:
-        """Keep the workers for several calls of :meth:`map`."""
+        """Keep the workers running for several calls of :meth:`map`."""
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         """Release the workers."""
 
 
 def workers_for(number: int | None, values: float = 0.0) -> Processes:
-    """Return ``number`` processes; by default two for a large table on at least two cores, otherwise one.
+    """Return ``number`` processes. The default is two processes for a large table on at least two cores, otherwise one.
 
     ``values`` is the number of values in the table.
     """
@@ -81,7 +85,7 @@ def workers_for(number: int | None, values: float = 0.0) -> Processes:
 
 
 class Processes:
-    """The current process and its helper processes, which run while they are needed."""
+    """The current process and its helper processes, which run only while they are needed."""
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
@@ -105,7 +109,10 @@ class Processes:
             self._helpers = []
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Process items in this process and in helpers; each worker takes the next item when it has finished one."""
+        """Process items in this process and in helpers.
+
+        Each worker takes the next item when it has finished the last one.
+        """
         keep_freed_memory()
         if self.count == 1 or len(items) < 2:
             yield from map(function, items)
@@ -115,7 +122,7 @@ class Processes:
 
 
 class _SharedItems:
-    """Items that are handed out to idle workers, and the results of these items."""
+    """Items that idle workers take one by one, and the results of these items."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.function, self.items = function, items
@@ -153,7 +160,7 @@ class _SharedItems:
                 thread.join()
 
     def _next(self) -> int | None:
-        """Return the index of the next item; None if none is left or the computation has stopped."""
+        """Return the index of the next item, or None if no item is left or the computation has stopped."""
         with self.change:
             if self.stopped or self.taken == len(self.items):
                 return None
@@ -166,9 +173,9 @@ class _SharedItems:
             self.change.notify_all()
 
     def _feed(self, helper: _Helper, function: bytes) -> None:
-        """Send items to a helper; the next item is sent before the last result is read, so the helper does not wait.
+        """Send items to a helper. The next item is sent before the last result is read, so the helper does not wait.
 
-        Items must be small enough for the buffer of a pipe, since the helper is not reading at that time.
+        Items must fit into the buffer of a pipe, because the helper does not read the next item while it processes one.
         """
         while not helper.ready.wait(_POLL_SECONDS):
             if self.stopped or self.taken == len(self.items):
@@ -194,7 +201,10 @@ class _SharedItems:
 
 
 class _Helper:
-    """A helper process with the same import path; ``ready`` is set when it has finished its imports."""
+    """A helper process with the same import path as the current process.
+
+    ``ready`` is set when its imports are finished.
+    """
 
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
@@ -216,7 +226,7 @@ class _Helper:
         self.ready.set()
 
     def end(self, *, kill: bool) -> None:
-        """End the process: kill it, or close its pipe if it has started and ``kill`` is False."""
+        """Kill the process, or only close its pipe if it has started and ``kill`` is False."""
         if kill or not self.ready.is_set():
             self.process.kill()
         self._starter.join()
@@ -234,7 +244,7 @@ def _outcome(function: Callable[[Any], Any], item: Any) -> TaskOutcome:
 
 
 def run_helper() -> None:
-    """Run the tasks from standard input until it is closed; this is the main program of a helper."""
+    """Run tasks from standard input until it is closed, as the main program of a helper process."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe

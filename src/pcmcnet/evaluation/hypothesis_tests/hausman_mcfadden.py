@@ -48,7 +48,7 @@ def hausman_mcfadden(
     errors: Errors | None = None,
     significance: float = 0.05,
 ) -> Outcome:
-    """Test the independence of irrelevant alternatives (IIA) of a multinomial logit by leaving alternatives out.
+    """Test the independence of irrelevant alternatives (IIA) in a multinomial logit by leaving alternatives out.
 
     Parameters
     ----------
@@ -57,10 +57,10 @@ def hausman_mcfadden(
     data
         The choice sets that the model was fitted to: ``ChoiceData``, or a table that its schema can read.
     without
-        Label, or labels, of the alternatives to leave out.
+        One or more labels of alternatives to leave out.
     errors
-        Kind of standard errors: "classical" for the test as published; "robust" or "clustered" if choices depend on
-        each other or the logit is an approximation. Default None: the kind set in the model's options.
+        Kind of standard errors: "classical" for the published test, or "robust" or "clustered" if choices are dependent
+        or the logit is an approximation. Default None: the kind of standard errors in the model's options.
     significance
         Significance level: the probability of rejecting IIA if it holds. Default 0.05.
 
@@ -72,7 +72,7 @@ def hausman_mcfadden(
     Raises
     ------
     InputError
-        If the model is not a multinomial logit, the table is not the one it was fitted to, or nothing is left to
+        If the model is not a multinomial logit or was fitted to another table, or if no coefficient remains to
         estimate.
     """
     require_significance(significance)
@@ -132,46 +132,44 @@ class LogitFit:
 
     @classmethod
     def of(cls, model: MNL, data: ChoiceData) -> LogitFit:
-        """Return the fit of a model to all sets."""
+        """Return the maximum likelihood fit of a model to all its choice sets."""
         problem = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("a test"))
         estimates = model.estimates_
         return cls(problem, data.weights, np.arange(len(data)), estimates.values, estimates.covariance("classical"))
 
     @classmethod
     def maximum(cls, problem: LogitLikelihood, weights: Floats, sets: Ints) -> LogitFit:
-        """Estimate the coefficients."""
+        """Estimate the logit coefficients by maximum likelihood."""
         b, hessian, _ = problem.maximise(weights)
         return cls(problem, weights, sets, b, np.asarray(np.linalg.inv(-hessian), np.float64))
 
     def influence(self, n_sets: int) -> Floats:
-        """Return the first-order influence of each set on the estimates, (S, K); 0 for sets that are left out."""
+        """Return the first-order influence of each set on the estimates, (S, K); excluded sets have influence 0."""
         influence = np.zeros((n_sets, len(self.b)))
         influence[self.sets] = (self.problem.scores(self.b) * self.weights[:, None]) @ self.inverse
         return influence
 
 
 def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
-    """Return the training sets of a multinomial logit. Raise InputError if the test is not applicable."""
+    """Return the training sets of a multinomial logit, or raise InputError if the test is not applicable."""
     if not isinstance(model, MNL):
         raise InputError(f"the test supports the multinomial logit (MNL) only, got {type(model).__name__}.")
     require_estimated(model, "the test")
     sets = require_training_sets(model, data)
     if not model.design_.form.is_linear:
-        raise InputError("the test needs a utility that is linear in its parameters: no boxcox(x), no wtp_space.")
+        raise InputError("the test needs a utility that is linear in its parameters: remove boxcox(x) and wtp_space.")
     constrained = (*model.estimates_.fixed, *model.estimates_.at_bound)
     if constrained:
         raise InputError(
             f"the test needs estimates of all coefficients, but these are fixed or at a bound: {listed(constrained)}."
         )
     if model.estimates_.unbounded:
-        raise InputError(
-            f"leave out coefficients without a finite estimate first: {listed(model.estimates_.unbounded)}."
-        )
+        raise InputError(f"leave out the coefficients without a finite estimate: {listed(model.estimates_.unbounded)}.")
     return sets.with_positive_weight()
 
 
 def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitLikelihood, Ints]:
-    """Return the likelihood of the logit without some alternatives, and the indices of the remaining sets."""
+    """Return the logit likelihood without the excluded alternatives, and the indices of the remaining choice sets."""
     # 1. Keep the sets whose choice and at least one other alternative remain.
     removed = _left_out(data, without)
     chosen = data.require_chosen("a test")
@@ -179,7 +177,9 @@ def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) ->
     sizes = sum_by_set((~removed).astype(np.float64), data.offsets).astype(np.int64)
     remains = ~removed[picked] & (sizes > 1)
     if not remains.any():
-        raise InputError(f"without {listed(list(without))}, no choice set keeps its choice and another alternative.")
+        raise InputError(
+            f"without {listed(list(without))}, no choice set contains both its chosen alternative and another one."
+        )
     # 2. Renumber the rows and the chosen alternatives.
     rows = ~removed & spread(remains, data.offsets)
     removed_before: Ints = np.cumsum(removed) - removed
@@ -190,9 +190,9 @@ def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) ->
 
 
 def _left_out(data: ChoiceData, without: Sequence[str]) -> Bools:
-    """Return a mask (N,) of the alternatives with one of the labels to leave out."""
+    """Return a mask (N,) of the alternatives to leave out, which have one of the given labels."""
     if data.labels is None:
-        raise InputError("leaving alternatives out needs labels: read the table with alternative=<column>.")
+        raise InputError("labels are needed to leave alternatives out: read the table with alternative=<column>.")
     labels = list(data.labels.categories)
     for label in without:
         if label not in labels:
@@ -201,7 +201,7 @@ def _left_out(data: ChoiceData, without: Sequence[str]) -> Bools:
 
 
 def _restriction_matrix(problem: LogitLikelihood) -> tuple[Floats, list[int]]:
-    """Return the matrix T (R, K), and the R columns that are identified in the restricted sets."""
+    """Return the matrix T (R, K) and the R design-matrix columns that are identified in the restricted choice sets."""
     dependent = [k for k, _ in dependent_columns(problem.z)]
     columns = [k for k in range(problem.n_columns) if k not in dependent]
     if not columns:
@@ -217,7 +217,7 @@ def _restriction_matrix(problem: LogitLikelihood) -> tuple[Floats, list[int]]:
 
 
 def _clusters(model: MNL, sets: ChoiceData, kind: Errors) -> Ints:
-    """Return the cluster of each set (S,): its person or group or, for robust errors, the set itself."""
+    """Return the cluster of each choice set (S,): a person, a group or, for robust errors, the set itself."""
     if kind == "robust":
         return np.arange(len(sets))
     model.estimates_.covariance(kind)  # raises InputError if the model has no errors of this kind
@@ -235,7 +235,7 @@ def _covariance_of_difference(restricted: LogitFit, full: LogitFit, T: Floats, c
 
 
 def _quadratic_form(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
-    """Return d' C^- d, with C^- the inverse of C in the directions of positive variance, and the number of these."""
+    """Return d' C^- d and the rank of C^-, the generalised inverse of C in the directions of positive variance."""
     scale = 1 / np.sqrt(np.diag(scale_of))
     values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
     is_positive = values > _MIN_RELATIVE_VARIANCE * max(float(values.max()), 0.0)
@@ -245,7 +245,7 @@ def _quadratic_form(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[fl
 
 
 def _notes(d: Floats, degrees: int, kind: Errors, sets: ChoiceData) -> list[str]:
-    """Return the limitations of the test in this case."""
+    """Return notes on the limitations of the test for these data."""
     notes = []
     if degrees < len(d):
         notes.append(

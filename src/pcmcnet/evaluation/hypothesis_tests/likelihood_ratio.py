@@ -1,4 +1,4 @@
-"""The likelihood-ratio test of a restricted model against a larger one that contains it (Wilks, 1938).
+"""The likelihood-ratio test of a restricted model against a larger model that contains it (Wilks, 1938).
 
 With L the maximum of each log-likelihood on the same choice sets and k the number of free parameters of each model,
 
@@ -51,7 +51,7 @@ def is_panel_model(model: ChoiceModel) -> bool:
 
 
 def person_log_likelihoods(model: ChoiceModel, data: ChoiceData) -> Floats | None:
-    """Return the log-likelihood of each person (U,), ordered as ``data.groups()``; None if sets are independent."""
+    """Return the log-likelihood of each person (U,) in the order of ``data.groups()``; None if sets are independent."""
     if not is_panel_model(model) or data.schema.person is None:
         return None
     return _latent_class(model, data) if isinstance(model, LatentClassMNL) else _mixed_logit(model, data)
@@ -88,17 +88,17 @@ _LOG_SUM, _DEVIATION, _ALLOCATION = "logsum", "sd[", "alpha["  # prefixes of the
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
-    """Test a restricted logit against a larger one that contains it, with a likelihood-ratio test.
+    """Test a restricted logit against a larger logit that contains it, with a likelihood-ratio test.
 
     Parameters
     ----------
     small
         The restricted logit.
     large
-        The larger logit, fitted to the same choice sets. It must have every coefficient of ``small`` and estimate
-        additional ones; the test is whether these additional coefficients, which ``small`` lacks or has fixed, improve
-        the fit. If the names of the coefficients do not show that ``large`` contains ``small``, nesting is assumed, and
-        a note states this.
+        The larger logit, fitted to the same choice sets. The larger logit must have every coefficient of ``small`` and
+        estimate additional coefficients. The null hypothesis is that these additional coefficients have the values that
+        ``small`` implies or fixes. If the names of the coefficients do not show that ``large`` contains ``small``,
+        nesting is assumed, and a note states this assumption.
     significance
         Significance level: the probability of rejecting the smaller model if its restrictions hold. Default 0.05.
 
@@ -167,7 +167,7 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
 
 
 def restricted_coefficients(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
-    """Return the names of the coefficients that the larger model estimates but the smaller one does not."""
+    """Return the names of the coefficients that the larger model estimates but the smaller model does not."""
     return tuple(name for name in _free(large) if name not in _free(small))
 
 
@@ -192,7 +192,7 @@ def _describe(model: LogitModel) -> str:
 
 
 def _require_maximum(model: Any) -> None:
-    """Raise InputError unless the model is a logit at the maximum of its likelihood."""
+    """Raise InputError unless the model is a logit estimated by maximum likelihood."""
     if not isinstance(model, LogitModel):
         raise InputError(
             f"the likelihood-ratio test supports logits only, because {type(model).__name__} is not estimated by "
@@ -222,11 +222,11 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
     for name, value in fixed.items():
         if name in _free(small):
             raise InputError(
-                f"the models are not nested: {name!r} is fixed in the larger one but estimated in the smaller."
+                f"the models are not nested: {name!r} is fixed in the larger model but estimated in the smaller."
             )
         if small.coefficients.get(name, 0.0) != value:
             raise InputError(
-                f"the models are not nested: {name!r} is {value:g} in the larger one and "
+                f"the models are not nested: {name!r} is {value:g} in the larger model and "
                 f"{small.coefficients.get(name, 0.0):g} in the smaller."
             )
     if _classes_differ(small, large):
@@ -234,13 +234,13 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
     not_in_large = [name for name in _free(small) if name not in large.estimates_.names]
     if not_in_large:
         names = listed(not_in_large)
-        return [f"it is assumed that the larger model contains the smaller one, although it has no coefficient {names}"]
+        return [f"nesting is assumed, although the larger model has no coefficient {names}"]
     options = [
         {name: value for name, value in model.identity["options"].items() if name not in _MAY_DIFFER}
         for model in (small, large)
     ]
     if type(small) is type(large) and options[0] != options[1]:
-        return ["it is assumed that the larger model contains the smaller one, although their options differ"]
+        return ["nesting is assumed, although the options of the two models differ"]
     return []
 
 

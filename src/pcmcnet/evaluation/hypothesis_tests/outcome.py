@@ -1,4 +1,4 @@
-"""The outcome of a hypothesis test: the statistic, its p-value, and a sentence that states the decision."""
+"""The outcome of a hypothesis test: the statistic, the p-value, and a sentence that states the decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Outcome(ToDictMixin):
     statistic
         Test statistic.
     degrees_of_freedom
-        Degrees of freedom of a chi-squared statistic; None if the statistic is normal.
+        Degrees of freedom of a chi-squared statistic, or None if the statistic is normally distributed.
     p_value
         Probability of a statistic at least as extreme under the null hypothesis.
     hypothesis
@@ -30,13 +30,13 @@ class Outcome(ToDictMixin):
     significance
         Significance level of the test.
     rejected
-        Whether the null hypothesis is rejected at that level.
+        Whether the null hypothesis is rejected at the significance level.
     decision
-        Conclusion, in words.
+        Conclusion of the test, in words.
     details
         Quantities from which the statistic was computed.
     notes
-        Limitations of the test in this case.
+        Notes on the limitations of the test for these data.
     """
 
     test: str

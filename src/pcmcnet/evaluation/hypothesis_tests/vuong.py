@@ -1,18 +1,18 @@
-"""Vuong's test (Vuong, 1989) of two models that are not nested; the models may be networks.
+"""Vuong's test (Vuong, 1989) of two models that are not nested, which may be networks.
 
 Let m_u = log p_a - log p_b for the choices of unit u, which is a choice set or, if persons are declared, all sets of a
 person. Then
 
     z = sum_u m_u / (sqrt(n) sd(m))  ~  N(0, 1)        if both models are equally close to the truth.
 
-If one model contains the other and the smaller one is true, n sd(m)^2 does not grow with n and z is not normal. Such
-models are recognised by the names of their coefficients, and a note points this out. If sqrt(n) sd(m) is close to 0,
+If one model contains the other and the smaller one is true, n sd(m)^2 does not grow with n and z is not normal. Nested
+models are recognised by the names of their coefficients, and a note warns about them. If sqrt(n) sd(m) is close to 0,
 the test raises InputError, because a correction would be divided by almost 0.
 
-A correction for the numbers of parameters k subtracts k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic") from the sum.
-Each log p is multiplied by the weight of its set. If the likelihood of a model treats all choices of a person jointly,
-log p is their joint log-probability. Out of sample no correction is needed, and the test compares predictions (Diebold
-& Mariano, 1995).
+A correction for the numbers of parameters, k_a and k_b, subtracts k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic")
+from the sum of the m_u. Each log p is multiplied by the weight of its set. If the likelihood of a model treats all
+choices of a person jointly, log p is the joint log-probability of these choices. Out of sample, no correction is
+needed, and the test compares predictive accuracy (Diebold & Mariano, 1995).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def vuong(
     b
         Another fitted model that gives probabilities.
     data
-        Choice sets with choices, on which both models are compared. If persons are declared, the units of the test are
-        persons, otherwise choice sets.
+        Choice sets with observed choices, on which both models are compared. The units of the test are persons if
+        declared, otherwise choice sets.
     correction
         Correction for the difference in the numbers of parameters: "none" (default), "aic" or "bic".
     significance
-        Significance level: the probability of rejecting equal fit if it holds. Default 0.05.
+        Significance level: the probability of rejecting the hypothesis of equal fit if it is true. Default 0.05.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def vuong(
     Raises
     ------
     InputError
-        If a model gives no probabilities, gives probability 0 to a choice, or if the models are too similar to test.
+        If a model gives no probabilities or gives probability 0 to a choice, or if the models are too similar to test.
     """
     require_significance(significance)
     require_word("correction", correction, ("none", "aic", "bic"))
@@ -108,9 +108,9 @@ def normal_p_value(z: float) -> float:
 
 
 def _log_likelihoods(model: ChoiceModel, sets: ChoiceData) -> Floats:
-    """Return the weighted log-likelihood of each unit (U,)."""
+    """Return the weighted log-likelihood of each person or choice set (U,)."""
     if gives_of(model) != "probabilities":
-        raise InputError(f"{type(model).__name__} gives no probabilities, and so has no likelihood to compare.")
+        raise InputError(f"{type(model).__name__} gives no probabilities and therefore has no likelihood to compare.")
     groups = sets.groups()
     joint = person_log_likelihoods(model, sets)
     if joint is not None:  # a person's sets all have the same weight
@@ -137,8 +137,8 @@ def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correct
     notes = []
     if any(in_sample) and (has_coefficients_of(a, b) or has_coefficients_of(b, a)):
         notes.append(
-            "by the names of their coefficients, one model contains the other, and the statistic is not normal if the "
-            "smaller one is true: use likelihood_ratio"
+            "the names of the coefficients show that the models are nested, so the statistic is not normal if the "
+            "smaller model is true: use likelihood_ratio"
         )
     if not any(in_sample) or correction != "none" or a.num_parameters == b.num_parameters:
         return notes

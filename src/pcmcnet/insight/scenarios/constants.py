@@ -1,8 +1,8 @@
-"""Calibrate alternative-specific constants (ASCs), so that predicted shares on a table match known market shares.
+"""Calibrate alternative-specific constants (ASCs) so that the predicted shares on a table match known market shares.
 
-A logit has ASCs, which are shifted; its other coefficients and its standard errors stay the same. For other models, a
-constant per label is added to the log-probabilities: see :mod:`pcmcnet.models.with_constants`, which also describes the
-algorithm.
+In a logit, the ASCs are shifted, while the other coefficients and the standard errors stay the same. For other models,
+a constant per label is added to the log-probabilities. The algorithm is described in
+:mod:`pcmcnet.models.with_constants`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, floa
     model
         A fitted model, which is not changed. A logit must have constants.
     data
-        Choice sets that represent the market, with weights if the table has them; choices are not needed.
+        Choice sets that represent the market, with weights if the table has them. Choices are not needed.
     shares
-        The market share of each label of the table; they sum to 1.
+        Mapping from each label of the table to its market share. The shares must sum to 1.
 
     Returns
     -------
     ChoiceModel
-        A logit of the same class, or a :class:`WithConstants` that wraps any other model. It can be saved and used like
-        any fitted model.
+        A logit of the same class, or a :class:`WithConstants` that wraps any other model. The result can be saved and
+        used like any fitted model.
 
     Raises
     ------
@@ -81,7 +81,8 @@ def _constants(model: LogitModel, labels: list[str]) -> tuple[list[Ints], int]:
     names, code = model.estimates_.names, model.design_.labels
     if code is None or not model.design_.terms.constants:
         raise InputError(
-            f"the formula {model.design_.formula!r} has no constants to shift: fit it with '| 1' and labels."
+            f"the formula {model.design_.formula!r} has no constants to shift: fit a formula with '| 1' to a table "
+            f"with labels."
         )
     if model.config.wtp_space is not None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The scenario language: text -> expressions over columns -> statements that change a table."""
+"""The scenario language: parse text into statements that change a table, and evaluate expressions over its columns."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ FUNCTIONS = {"min": 2, "max": 2, "abs": 1}  # name -> number of arguments
 
 
 class Value(NamedTuple):
-    """The value of an expression."""
+    """Value of an expression, for every alternative or as a constant."""
 
     values: NDArray[Any]  # (N,), or () for a constant
     kind: ValueKind
 
 
 class LazyColumns(Mapping[str, Value]):
-    """The columns that expressions can refer to, read on first access."""
+    """Columns that expressions can refer to, each read only when it is accessed."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Value]]) -> None:
         self._readers = readers
@@ -86,7 +86,7 @@ class ColumnReference:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator or function, and its arguments."""
+    """An operator or function with its arguments."""
 
     sign: str
     parts: tuple[Expression, ...]
@@ -112,7 +112,7 @@ def evaluate_expression(expression: Expression, names: Mapping[str, Value]) -> V
         case ColumnReference(name):
             if name not in names:
                 quoted = f" Put a word in quotes: {name!r}." if name.isidentifier() else ""
-                raise InputError(f"no column {name!r}." + did_you_mean(name, names) + quoted)
+                raise InputError(f"there is no column {name!r}." + did_you_mean(name, names) + quoted)
             return names[name]
         case Operation(sign, parts):
             return _apply(sign, parts, [evaluate_expression(part, names) for part in parts])
@@ -138,7 +138,7 @@ def _apply(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) -> 
 
 
 def _require(sign: str, kind: ValueKind, parts: tuple[Expression, ...], arguments: list[Value]) -> None:
-    """Raise InputError unless all arguments are of the same kind."""
+    """Raise InputError unless all arguments are of the required kind."""
     for part, value in zip(parts, arguments, strict=True):
         if value.kind != kind:
             noun = {"number": "numbers", "condition": "conditions"}[kind]
@@ -146,25 +146,25 @@ def _require(sign: str, kind: ValueKind, parts: tuple[Expression, ...], argument
 
 
 def _compared(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) -> NDArray[np.bool_]:
-    """Compare two values; return a condition for every alternative."""
+    """Compare two values, and return the result for every alternative."""
     left, right = arguments
     if {left.kind, right.kind} == {"word", "number"}:
         as_words = [value if value.kind == "word" else _constant_word(value) for value in arguments]
         if None in as_words:
-            raise InputError(f"cannot compare {parts[0]} with {parts[1]}: a {left.kind} with a {right.kind}.")
+            raise InputError(f"cannot compare {parts[0]} (a {left.kind}) with {parts[1]} (a {right.kind}).")
         left, right = as_words  # type: ignore[assignment]
     if left.kind == "word" and sign not in ("==", "!="):
-        raise InputError(f"{sign!r}: expected numbers, but {parts[0]} is a word: compare words with ==, != or in.")
+        raise InputError(f"{sign!r}: expected numbers, but {parts[0]} is a word: words allow only ==, != and in.")
     if "condition" in (left.kind, right.kind):
         raise InputError(
-            f"{sign!r}: expected numbers or words, got a condition: combine conditions with and, or and not."
+            f"{sign!r}: expected numbers or words, got a condition: combine conditions with 'and', 'or' and 'not'."
         )
     kind = np.float32 if left.kind == "number" else object  # columns are float32: a stored 1.1 must equal the text 1.1
     return np.asarray(COMPARISONS[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_)
 
 
 def _constant_word(value: Value) -> Value | None:
-    """Return a constant number as a word, because labels such as 1 and 2 are words; None for a column."""
+    """Return a constant number as a word, because labels such as 1 and 2 are words, or None for a column."""
     return Value(np.asarray(f"{value.values:g}", object), "word") if value.values.ndim == 0 else None
 
 
@@ -206,26 +206,26 @@ class Parser:
         return self.tokens[self.at]
 
     def accept(self, *texts: str) -> bool:
-        """Read the next token if it is one of these signs or words; return True if it was read."""
+        """Consume the next token if it is one of the given signs or words, and return whether it was consumed."""
         matches = self.next.kind in ("sign", "name") and self.next.text in texts
         self.at += matches
         return matches
 
     def expect(self, *texts: str) -> None:
-        """Read one of these signs or words; raise InputError if the next token is a different one."""
+        """Consume the next token, or raise InputError if it is not one of the given signs or words."""
         if not self.accept(*texts):
             raise self.error(" or ".join(map(repr, texts)), texts)
 
     def error(self, expected: str, words: tuple[str, ...] = (), written: str | None = None) -> InputError:
-        """Return an error with the position, and a hint if ``written`` or the next token resembles one of ``words``."""
+        """Return a syntax error, with a hint if ``written`` or the next token resembles one of ``words``."""
         kind, text, place = self.next
-        token = "the end" if kind == "end" else f"{text!r} at character {place + 1}"
+        token = "the end of the text" if kind == "end" else f"{text!r} at character {place + 1}"
         hint = did_you_mean(written or text, words)
         hint = hint if "Did you mean" in hint else ""
         return InputError(f"change {self.text!r}: expected {expected}, found {token}.{hint}")
 
     def name(self) -> str | None:
-        """Read a column name; return None if the next token is not a name."""
+        """Read a column name, or return None if the next token is not a name."""
         kind, text, _ = self.next
         if kind == "backticks" or (kind == "name" and text not in RESERVED_WORDS):
             self.at += 1
@@ -233,11 +233,11 @@ class Parser:
         return None
 
     def expression(self) -> Expression:
-        """Read an expression, starting with the operator of the lowest precedence, ``or``."""
+        """Parse an expression, starting with ``or``, the operator of lowest precedence."""
         return self._chain(lambda: self._chain(self._negation, "and"), "or")
 
     def _chain(self, part: Callable[[], Expression], *signs: str) -> Expression:
-        """Read subexpressions that are joined by left-associative operators."""
+        """Parse subexpressions that are joined by left-associative operators."""
         expression = part()
         while (sign := self.next.text) in signs and self.accept(*signs):
             expression = Operation(sign, (expression, part()))
@@ -254,7 +254,7 @@ class Parser:
         if self.next.kind == "sign" and self.accept(*COMPARISONS):
             comparison: Expression = Operation(sign, (left, self._sum()))
             if self.next.kind == "sign" and self.next.text in COMPARISONS:
-                raise self.error("one comparison, as in 1 < x and x < 5")
+                raise self.error("a single comparison, as in 1 < x and x < 5")
             return comparison
         negated = self.accept("not")
         if self.accept("in"):
@@ -304,12 +304,12 @@ class Parser:
         while self.accept(","):
             parts.append(self._nested(self.expression))
         if len(parts) != FUNCTIONS[name]:
-            raise self.error(f"{FUNCTIONS[name]} arguments in {name}(...), got {len(parts)}")
+            raise self.error(f"{FUNCTIONS[name]} arguments of {name}(...), not {len(parts)}")
         self.expect(")")
         return Operation(name, tuple(parts))
 
     def _nested(self, part: Callable[[], Expression]) -> Expression:
-        """Read a subexpression inside parentheses; raise InputError if they are nested too deeply."""
+        """Parse a nested subexpression, or raise InputError if the nesting is too deep."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise InputError(f"change {self.text[:60]!r}...: expected at most {_MAX_DEPTH} nested parentheses.")
@@ -319,7 +319,7 @@ class Parser:
 
 
 def _tokens(text: str) -> list[Token]:
-    """Split a text into tokens."""
+    """Split the text of a change into tokens."""
     tokens: list[Token] = []
     at = 0
     while not tokens or tokens[-1].kind != "end":
@@ -351,7 +351,7 @@ VERBS = ("add", "copy", "remove")
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Assign new values to a column where the condition holds."""
+    """Statement that assigns new values to a column where the condition holds."""
 
     column: str
     value: Expression
@@ -360,7 +360,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove the alternatives that have the label (if it is not None) and fulfil the condition (if it is not None)."""
+    """Statement that removes the alternatives with a label, or those that fulfil a condition, or both."""
 
     label: str | None
     where: Expression | None
@@ -368,7 +368,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Copy the alternatives with the label ``like`` that fulfil the condition, and give the copies a new label."""
+    """Statement that copies the alternatives with the label ``like`` that fulfil a condition, under a new label."""
 
     label: str | None
     like: str | None
@@ -390,12 +390,12 @@ def parse_change(text: str) -> Statement:
     Returns
     -------
     Assign, Remove or Add
-        The statement.
+        The parsed statement.
 
     Raises
     ------
     InputError
-        If the text is not a valid change. The message names the expected token and the position.
+        If the text is not a valid change. The error message names the expected token and its position.
 
     Examples
     --------
@@ -403,7 +403,7 @@ def parse_change(text: str) -> Statement:
     Assign(column='price', value=..., where=...)
     """
     if not text.strip():
-        raise InputError("expected a change such as \"price *= 1.1 where mode == 'car'\", got an empty text.")
+        raise InputError("expected a change such as \"price *= 1.1 where mode == 'car'\", got an empty string.")
     parser = Parser(text)
     is_column = parser.tokens[min(1, len(parser.tokens) - 1)].text in ASSIGNMENT_SIGNS
     first = parser.next.text
@@ -427,19 +427,19 @@ def parse_change(text: str) -> Statement:
                 raise parser.error("the label of the alternative to copy")
         statement = Add(label, like, _with(parser), _where(parser))
     if parser.next.kind != "end":
-        raise parser.error("'where' or the end", ("where", "with", "like"))
+        raise parser.error("'where' or the end of the text", ("where", "with", "like"))
     return statement
 
 
 def _assign(parser: Parser) -> Assign:
-    """Read COLUMN SIGN EXPRESSION."""
+    """Parse an assignment of the form COLUMN SIGN EXPRESSION."""
     if parser.next.kind == "name" and parser.tokens[parser.at + 1].text in ASSIGNMENT_SIGNS:  # also a reserved word
         column: str | None = parser.next.text
         parser.at += 1
     else:
         column = parser.name()
     if column is None:
-        raise parser.error("a column, or one of the words add, copy and remove", VERBS)
+        raise parser.error("a column name, 'add', 'copy' or 'remove'", VERBS)
     sign = parser.next.text
     if not parser.accept(*ASSIGNMENT_SIGNS):
         raise parser.error(f"one of {' '.join(ASSIGNMENT_SIGNS)} after {column!r}", VERBS, written=column)
@@ -463,7 +463,7 @@ def _where(parser: Parser) -> Expression | None:
 
 
 def _label(parser: Parser) -> str | None:
-    """Read a label; return None if the next token is not a label."""
+    """Read a label, or return None if the next token is not a label."""
     kind, text, _ = parser.next
     if kind in ("quotes", "backticks", "number") or (kind == "name" and text not in ("where", "with", "like")):
         parser.at += 1

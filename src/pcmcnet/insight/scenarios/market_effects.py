@@ -1,4 +1,4 @@
-"""Effects of a change on a market: shares, volumes, revenue, diversion and consumer surplus before and after it."""
+"""Effects of a change on a market: shares, volumes and revenue before and after, diversion and consumer surplus."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Groups(NamedTuple):
 
 
 def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) -> Groups:
-    """Group the alternatives of the original table and of the offer after the changes."""
+    """Group the alternatives of the original table and of the changed offer."""
     # 1. A group for each alternative before and after, and a segment for each set.
     label = first.schema.alternative
     column_segments = None if by is None or by in (LABEL, label) else segments(first, by)
@@ -77,7 +77,7 @@ def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) 
 
 
 def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the label of each alternative before and after, or its position in its set if there are no labels."""
+    """Return the label of each alternative before and after, or the position in its set if there are no labels."""
     if first.labels is not None and offer.names is not None:
         return first.labels.plain(), offer.names
     place = np.array([f"#{k + 1}" for k in range(first.largest)], object)
@@ -86,7 +86,7 @@ def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[
 
 
 def _originals(offer: ScenarioOffer) -> Bools:
-    """Return a mask (N,) of alternatives in the original table; a second alternative with the same origin is a copy."""
+    """Return a mask (N,) of the original alternatives. A second alternative with the same origin counts as a copy."""
     original = np.zeros(len(offer.origin), np.bool_)
     original[np.unique(offer.origin, return_index=True)[1]] = True
     return original & (offer.origin >= 0)
@@ -114,7 +114,7 @@ def _require_unchanged(first: ChoiceData, offer: ScenarioOffer, by: str) -> None
 
 
 def _numbered(before: NDArray[Any], after: NDArray[Any], order: Any) -> tuple[list[str], Ints, Ints]:
-    """Return the names in use, starting with the original table's names in their order, and the index of each value."""
+    """Return all names, those of the original table first, and the index of each value before and after."""
     used = set(before)
     names = [name for name in order if name in used]
     names += [name for name in dict.fromkeys(after) if name not in used]
@@ -124,7 +124,7 @@ def _numbered(before: NDArray[Any], after: NDArray[Any], order: Any) -> tuple[li
 
 
 def _natural(name: str) -> tuple[int, str]:
-    """Return a sort key that puts #2 before #10."""
+    """Return a sort key that places "#2" before "#10"."""
     return (int(name[1:]), "") if name.startswith("#") and name[1:].isdigit() else (0, name)
 
 
@@ -146,18 +146,18 @@ _RELATIVE_TOLERANCE = 1e-6  # relative difference of marginal utilities that cou
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSurplus:
-    """Change of consumer surplus; a gain is positive.
+    """Change of consumer surplus, with a positive sign for a gain.
 
     Attributes
     ----------
     unit
-        Unit of the cost, or the name of its column.
+        Unit of the cost, or the name of the cost column.
     mean
-        Mean per choice set.
+        Mean change of consumer surplus per choice set.
     low, high
-        Limits of the interval for the mean; None without intervals.
+        Limits of the interval for the mean, or None if there are no intervals.
     total
-        Weighted sum over all choice sets.
+        Weighted sum of the changes over all choice sets.
     """
 
     unit: str
@@ -172,7 +172,7 @@ class ConsumerSurplus:
 
 
 def surplus_by_set(model: Any, before: ChoiceData, after: ChoiceData, cost: str) -> Floats:  # -> (S,)
-    """Return the change of surplus in each set; :func:`require_surplus` must have checked that it is defined."""
+    """Return the change of surplus in each set, after :func:`require_surplus` has checked that it is defined."""
     (old, shares), (new, _) = model._log_sums(before), model._log_sums(after)
     surplus: Floats = (shares * (new - old) / marginal_utility(model, before, cost, old)).sum(axis=1)
     return surplus
@@ -196,7 +196,7 @@ def marginal_utility(
 
 
 def _with_costs(data: ChoiceData) -> ChoiceData:
-    """Return the data without the outside option, and without sets that offer nothing else."""
+    """Return the data without the outside option, and without sets that offer only the outside option."""
     if data.outside is None:
         return data
     sizes = sum_by_set((~data.outside).astype(np.int64), data.offsets)
@@ -204,7 +204,7 @@ def _with_costs(data: ChoiceData) -> ChoiceData:
 
 
 def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str | None) -> str:
-    """Return the cost column if the surplus is defined; raise InputError with the reason if it is not."""
+    """Return the cost column, or raise InputError with the reason if the surplus is not defined."""
     name = type(model).__name__
     sums = getattr(model, "_log_sums", lambda data: None)(before)
     if sums is None:
@@ -231,7 +231,7 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         np.allclose(a, b, rtol=_RELATIVE_TOLERANCE, atol=_RELATIVE_TOLERANCE * np.abs(at).max()) for a, b in pairs
     ):
         raise InputError(
-            f"the marginal utility of {cost!r} differs between alternatives or amounts, so a difference in "
+            f"the marginal utility of {cost!r} is not the same for all alternatives and amounts, so a difference in "
             f"log-sums has no monetary value: use a formula in which {cost} is linear, with one coefficient."
         )
     if not np.allclose(sums[1], moved, rtol=0, atol=_RELATIVE_TOLERANCE):
@@ -275,7 +275,7 @@ class MarketState(NamedTuple):
 
 @dataclass(frozen=True)
 class MarketComparison:
-    """The market before and after a change; computes all figures of a model."""
+    """The market before and after a change, from which all figures of a model are computed."""
 
     before: MarketState
     after: MarketState
@@ -296,7 +296,10 @@ class MarketComparison:
         return weights
 
     def volumes(self, model: Any) -> tuple[Floats, Floats]:
-        """Return volumes (2, G), and revenue (2, G + 1) with the total as the last entry, before and after."""
+        """Return volumes (2, G) and revenue (2, G + 1) before and after the change.
+
+        The last entry of each revenue row is the total.
+        """
         volumes, money = np.zeros((2, self.groups)), np.zeros((2, self.groups + 1))
         for k, (data, codes, revenue) in enumerate((self.before, self.after)):
             mass = np.exp(predicted_log_p(model, data)) * spread(data.weights, data.offsets)
@@ -321,7 +324,7 @@ class MarketComparison:
         return np.concatenate([*blocks, ratio, [surplus]])
 
     def _moved(self, change: Floats) -> Floats:
-        """Return the change (G,) of the total share of the changed groups in the segment of each group."""
+        """Return, for each group (G,), the change of the total share of the changed groups in its segment."""
         moved: Floats = np.bincount(self.segment, change * self.changed).astype(np.float64)
         return moved[self.segment]
 
@@ -330,7 +333,7 @@ class MarketComparison:
         return bool((np.abs(self._moved(self.split(figures)["shares"][2])) > _MIN_SHARE_CHANGE).all())
 
     def has_mixed_signs(self, figures: Floats) -> bool:
-        """Return True if some changed groups of a segment lose share while others gain share."""
+        """Return True if, within a segment, some changed groups lose share while others gain share."""
         change = self.split(figures)["shares"][2]
         gain, lose = (
             np.bincount(self.segment, self.changed & (sign * change > _MIN_SHARE_CHANGE)) > 0 for sign in (1, -1)
@@ -340,7 +343,8 @@ class MarketComparison:
     def split(self, figures: Floats) -> dict[str, Floats]:
         """Unpack the vector of figures.
 
-        Shares and volumes are (3, G), revenue is (3, G + 1): before, after and change. Diversion is (G,), surplus (1,).
+        Shares and volumes have the shape (3, G) and revenue (3, G + 1), for before, after and change. Diversion has the
+        shape (G,) and surplus (1,).
         """
         G = self.groups
         shares, volumes, revenue, diversion, surplus = np.split(figures, np.cumsum([3 * G, 3 * G, 3 * (G + 1), G]))
@@ -354,7 +358,7 @@ class MarketComparison:
 
 
 class EstimatedFigures(NamedTuple):
-    """Figures with intervals; ``how`` is the method used for the intervals, or the reason why there are none."""
+    """Figures with intervals, and the method used for the intervals or the reason why there are none."""
 
     values: Floats
     low: Floats | None
@@ -365,17 +369,17 @@ class EstimatedFigures(NamedTuple):
 def estimate_figures(
     model: Any, compute: Callable[[Any], Floats], *, level: float, errors: Any, intervals: bool
 ) -> EstimatedFigures:
-    """Compute the figures of a model, with intervals if the model has them."""
+    """Compute the figures of a model, with intervals if the model allows them."""
     values, name = compute(model), type(model).__name__
     if errors is not None and not isinstance(model, LogitModel):
-        raise InputError(f"errors: only logits have standard errors, got {name}: leave errors out.")
+        raise InputError(f"errors: {name} has no standard errors, only logits do: omit errors.")
     if not intervals:
         return EstimatedFigures(values, None, None, "no intervals requested")
     if isinstance(model, Ensemble):
         spread_ = model.over(compute, level)
         ends = np.minimum(spread_.low, values), np.maximum(spread_.high, values)
         return EstimatedFigures(
-            values, *ends, f"{level:.0%} intervals between the {len(model.members_)} members of the ensemble"
+            values, *ends, f"{level:.0%} intervals from the {len(model.members_)} members of the ensemble"
         )
     if isinstance(model, LogitModel):
         from scipy.special import ndtri
@@ -403,11 +407,11 @@ class MarketEffect:
     group
         Name of the group.
     before, after, change
-        The figure before and after the change, and the difference.
+        Figure before the change, figure after the change, and their difference.
     low, high
-        Limits of the interval for the change; None without intervals.
+        Limits of the interval for the change, or None if there are no intervals.
     after_low, after_high
-        Limits of the interval for the figure after the change; None without intervals.
+        Limits of the interval for the figure after the change, or None if there are no intervals.
     """
 
     group: str
@@ -421,7 +425,7 @@ class MarketEffect:
 
 
 class _RowsByGroup:
-    """Access to rows by the name of their group."""
+    """Mixin for access to rows by the name of their group."""
 
     __slots__ = ()
     rows: tuple[Any, ...]
@@ -436,28 +440,30 @@ class _RowsByGroup:
 
 @dataclass(frozen=True)
 class MarketEffects(_RowsByGroup, TableMixin):
-    """A figure of all groups before and after a change. Prints as a table; ``effects["car"]`` is the row of a group.
+    """One figure for all groups before and after a change.
+
+    For example, ``effects["car"]`` is the row of the group "car".
 
     Attributes
     ----------
     quantity
         Name of the figure.
     rows
-        One row per group.
+        One row for each group of alternatives.
     """
 
     quantity: str
     rows: tuple[MarketEffect, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-compatible values by group."""
+        """Return the figures of each group as JSON-compatible values."""
         return {row.group: {k: v for k, v in asdict(row).items() if k != "group"} for row in self.rows}
 
     def _cells(self) -> list[list[str]]:
         return self.cells()
 
     def cells(self, title: str | None = None) -> list[list[str]]:
-        """Return the cells of the table, the header first; the first cell is ``title`` or, by default, the quantity."""
+        """Return the cells of the table, with ``title`` (the quantity by default) as the first cell of the header."""
         share = self.quantity == "share"
         heads = [title or self.quantity, "before", "after", "change in points" if share else "change"]
         cells = [heads + ["interval"] * any(row.low is not None for row in self.rows)]
@@ -468,13 +474,13 @@ class MarketEffects(_RowsByGroup, TableMixin):
         return cells
 
     def _signed(self, change: float) -> str:
-        """Return a change with its sign; a change of a share is in percentage points."""
+        """Return a change with its sign, in percentage points if the figure is a share."""
         return f"{100 * change:+.2f}" if self.quantity == "share" else f"{'+' * (change > 0)}{number(change)}"
 
 
 @dataclass(frozen=True, slots=True)
 class DiversionRatio:
-    """Share of the changed alternatives' loss that goes to a group, or of their gain that is drawn from the group.
+    """Share of the changed alternatives' loss that goes to a group, or of their gain that comes from the group.
 
     Attributes
     ----------
@@ -483,7 +489,7 @@ class DiversionRatio:
     ratio
         Diversion ratio.
     low, high
-        Limits of its interval; None without intervals.
+        Limits of the interval for the ratio, or None if there are no intervals.
     """
 
     group: str
@@ -494,12 +500,12 @@ class DiversionRatio:
 
 @dataclass(frozen=True)
 class Diversion(ToDictMixin, _RowsByGroup, TableMixin):
-    """Diversion ratios of the unchanged groups. Prints as a table; ``diversion["bus"]`` is the row of a group.
+    """Diversion ratios of the unchanged groups. For example, ``diversion["bus"]`` is the row of the group "bus".
 
     Attributes
     ----------
     of
-        The changed groups.
+        Names of the changed groups.
     rows
         One row per unchanged group.
     """
@@ -517,7 +523,7 @@ class Diversion(ToDictMixin, _RowsByGroup, TableMixin):
 
 
 class MarketTables:
-    """The figures of a model as tables by group."""
+    """Tables of a model's figures by group."""
 
     def __init__(self, comparison: MarketComparison, figures: EstimatedFigures, names: tuple[str, ...]) -> None:
         self.comparison, self.names = comparison, names
@@ -552,7 +558,7 @@ class MarketTables:
         """Return the diversion ratios, or the reason why they are not available."""
         changed = self.comparison.changed
         if changed.all():
-            return "all alternatives change, so there is no diversion from some of them to others."
+            return "every group has an alternative that changes, so there are no unchanged groups to divert to or from."
         if self.has_mixed_signs:
             return "some of the changed alternatives lose share and others gain share: run one change at a time."
         if not self.has_diversion:
@@ -563,7 +569,7 @@ class MarketTables:
         return Diversion(tuple(self.names[k] for k in np.flatnonzero(changed)), tuple(rows))
 
     def surplus(self) -> dict[str, ConsumerSurplus]:
-        """Return the consumer surplus under its key, or an empty mapping if it is not defined."""
+        """Return a mapping with the consumer surplus, or an empty mapping if the surplus is not defined."""
         if (cost := self.comparison.cost) is None:
             return {}
         data = self.comparison.before.data

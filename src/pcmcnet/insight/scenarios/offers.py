@@ -1,10 +1,10 @@
-"""The alternatives on offer in each choice set, and statements that change them.
+"""Apply statements that change the alternatives on offer in each choice set.
 
-An offer consists of the choice data that the model predicts and of display names. The two differ for a new alternative
-whose label the model does not know: in the data, it keeps the label of the alternative it was copied from, so it has
-the same constants, nest and category. ``origin`` records the alternative of the original table from which each
-alternative stems, so that groups can be compared before and after. Shapes: N alternatives in S sets after the changes,
-N0 alternatives in the original table.
+An offer consists of the choice data that the model predicts and of display names. A new alternative whose label the
+model does not know has a display name of its own, but in the data it keeps the label of the alternative it was copied
+from, and thus has the same constants, nest and category. ``origin`` records which alternative of the original table
+each alternative comes from, so that groups can be compared before and after the changes. Shapes: N alternatives in S
+sets after the changes, N0 alternatives in the original table.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from pcmcnet.insight.scenarios.language import (
 )
 
 _ROLES = {  # roles of columns that a change cannot set, and what to do instead
-    "chosen": "the choices: a scenario predicts them",
-    "rank": "the ranking: a scenario predicts the first choices",
+    "chosen": "the choices, which a scenario predicts",
+    "rank": "the ranking, which a scenario cannot change",
     "outside_feature": "the indicator of the outside option, which a scenario cannot change",
     "choice_set": "the ids of the choice sets, which a scenario cannot change",
-    "available": "the availability: use remove where ..., or add ... like ...",
+    "available": "the availability: to change the offer, use remove where ... or add ... like ...",
     "weight": "the weights of the choice sets: change them in the table",
     "person": "the ids of the persons, which a scenario cannot change",
-    "alternative": "the labels: use remove LABEL, or add LABEL like LABEL",
+    "alternative": "the labels: to change the offer, use remove LABEL or add LABEL like LABEL",
 }
 
 
 class ChangeExtent(NamedTuple):
-    """Number of alternatives that a change affects, and number of choice sets that contain them."""
+    """Number of alternatives that a change affects, and number of choice sets with such alternatives."""
 
     alternatives: int
     sets: int
@@ -63,7 +63,7 @@ class ChangeExtent(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScenarioOffer:
-    """The alternatives of each set after some changes."""
+    """The alternatives on offer in each choice set after some changes."""
 
     data: ChoiceData
     names: NDArray[np.object_] | None  # (N,) display names; None without labels
@@ -74,12 +74,15 @@ class ScenarioOffer:
 
     @classmethod
     def of(cls, data: ChoiceData) -> ScenarioOffer:
-        """Return the offer of a table without changes."""
+        """Return the offer of the original table, without changes."""
         n, names = len(data.rows), None if data.labels is None else data.labels.plain()
         return cls(data, names, np.arange(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_))
 
     def apply(self, statement: Statement, known: frozenset[str] = frozenset()) -> tuple[ScenarioOffer, ChangeExtent]:
-        """Return the offer after a change, and the change's extent; ``known`` are the labels seen by the model."""
+        """Return the offer after a change, and the extent of the change.
+
+        The set ``known`` contains the labels that the model has seen.
+        """
         match statement:
             case Assign():
                 mask = self.selected(statement.where)
@@ -113,7 +116,7 @@ class ScenarioOffer:
         return LazyColumns(readers)
 
     def selected(self, where: Expression | None) -> Bools:
-        """Return a mask (N,) of the alternatives that fulfil a condition; raise InputError if there are none."""
+        """Return a mask (N,) of the alternatives that fulfil a condition, or raise InputError if none of them does."""
         everything = np.ones(len(self.data.rows), np.bool_)
         if where is None:
             return everything
@@ -132,7 +135,7 @@ class ScenarioOffer:
         return mask
 
     def _inside(self, mask: Bools) -> Bools:
-        """Return the mask (N,) without the outside option; raise InputError if it selects nothing else."""
+        """Return the mask (N,) without the outside option, or raise InputError if the mask selects nothing else."""
         outside = self.data.outside
         if outside is None or not mask.any():
             return mask
@@ -144,7 +147,7 @@ class ScenarioOffer:
         return mask & ~outside
 
     def _outside_note(self, change: Remove, mask: Bools) -> Iterator[str]:
-        """Yield a note that the outside option stays, if a condition on labels selects it."""
+        """Yield a note that the outside option stays on offer, if a condition on labels selects it."""
         schema, outside = self.data.schema, self.data.outside
         if outside is not None and (mask & outside).any() and schema.alternative in {*columns_named_in(change)}:
             yield f"{schema.outside!r} is the outside option and stays on offer"
@@ -172,7 +175,7 @@ class ScenarioOffer:
         if not sizes.all():
             empty = np.flatnonzero(sizes == 0)
             raise InputError(
-                f"{len(empty):,} of {len(data):,} choice sets would be empty, the first of them "
+                f"the removal would leave {len(empty):,} of {len(data):,} choice sets empty, such as choice set "
                 f"{data.set_ids[empty[0]]}: use a narrower condition."
             )
         lost = self.lost.copy()
@@ -217,7 +220,7 @@ class ScenarioOffer:
         )
 
     def _labelled(self, label: str | None, instead: str) -> Bools:
-        """Return a mask (N,) of the alternatives with a label; all if the label is None."""
+        """Return a mask (N,) of the alternatives with a label, or of all alternatives if the label is None."""
         if label is None:
             return np.ones(len(self.data.rows), np.bool_)
         if self.names is None:
@@ -229,14 +232,14 @@ class ScenarioOffer:
 
 
 def _require_some(mask: Bools, verb: str) -> Bools:
-    """Return the mask; raise InputError if it selects nothing."""
+    """Return the mask, or raise InputError if the mask selects nothing."""
     if not mask.any():
         raise InputError(f"nothing to {verb}: no alternative both has the label and fulfils the condition.")
     return mask
 
 
 def _read(name: str, column: Column, offsets: Ints | None) -> Value:
-    """Return the value of a column for every alternative; ``offsets`` is given for a column with one value per set."""
+    """Return the value of a column for every alternative. Pass ``offsets`` if the column has one value per set."""
     if isinstance(column, Contents):
         raise InputError(f"column {name!r} is of kind {column.kind}: only numbers and categories can be used.")
     values = column.plain() if isinstance(column, Categorical) else column.values.astype(np.float64)
@@ -245,7 +248,7 @@ def _read(name: str, column: Column, offsets: Ints | None) -> Value:
 
 
 def _ids(data: ChoiceData) -> Value:
-    """Return the id of the choice set of every alternative."""
+    """Return, for every alternative, the id of its choice set."""
     ids = data.set_ids
     if ids.dtype.kind in "iuf":
         return Value(spread(ids.astype(np.float64), data.offsets), "number")
@@ -259,7 +262,7 @@ def _is_constant(values: NDArray[np.generic], data: ChoiceData) -> bool:
 
 
 def _require_assignable(data: ChoiceData, name: str) -> None:
-    """Raise InputError if a change cannot set the column."""
+    """Raise InputError if a change cannot assign values to the column."""
     schema = data.schema
     for role, why in _ROLES.items():
         if name == getattr(schema, role):
@@ -271,7 +274,7 @@ def _require_assignable(data: ChoiceData, name: str) -> None:
         raise InputError(
             f"column {name!r} is kept only for grouping: models do not use it, so changing it has no effect."
         )
-    raise InputError(f"no feature or individual-level column {name!r}." + did_you_mean(name, assignable))
+    raise InputError(f"there is no feature or individual-level column {name!r}." + did_you_mean(name, assignable))
 
 
 def _values(name: str, old: Column, value: Value, mask: Bools, data: ChoiceData) -> NDArray[np.generic]:
@@ -294,14 +297,14 @@ def _values(name: str, old: Column, value: Value, mask: Bools, data: ChoiceData)
     if bad.size:
         at = bad[0] if of_sets else data.set_of_alternative[bad[0]]
         raise InputError(
-            f"column {name!r} would be {new[bad[0]]} in choice set {data.set_ids[at]}, with {bad.size - 1:,} more such "
-            f"values: expected finite numbers. Check for division by 0 and missing values."
+            f"column {name!r}: expected finite numbers, got {new[bad[0]]} in choice set {data.set_ids[at]} and "
+            f"{bad.size - 1:,} more such values. Check for division by 0 and missing values."
         )
     return np.where(mask, new, before)
 
 
 def _renamed(offer: ScenarioOffer, new: Bools, label: str, like: str, known: frozenset[str]) -> ScenarioOffer:
-    """Set the label of new alternatives; a label unknown to the model is only a display name."""
+    """Set the label of new alternatives. A label that the model does not know is used only as a display name."""
     data, column = offer.data, offer.data.schema.alternative
     assert offer.names is not None
     assert data.labels is not None
@@ -322,7 +325,7 @@ def _renamed(offer: ScenarioOffer, new: Bools, label: str, like: str, known: fro
 
 
 def _unknown_word(where: Expression, names: LazyColumns) -> str:
-    """Return a hint about a word in a condition that matches no alternative; the hint suggests a similar word."""
+    """Return a hint that suggests a similar word if a word in a condition matches no alternative."""
     match where:
         case Operation("==", (language.ColumnReference(name), Constant(word))) if names[name].kind == "word":
             values = {*map(str, names[name].values)}

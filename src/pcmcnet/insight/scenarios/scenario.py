@@ -1,7 +1,7 @@
 """``scenario``: predict the effect of changes to a table on the market.
 
-The model predicts the original and the changed table; ``market_effects.py`` sums the probabilities by group. A figure
-that is not available, such as the surplus of a model without utilities, is left out, and the reason is given.
+The model predicts the original and the changed table, and ``market_effects.py`` sums the probabilities by group. A
+figure that is not available, such as the surplus of a model without utilities, is left out, and the reason is given.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pcmcnet.reports.tables import number
 
 
 def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
-    """Read a table according to the model's schema; the columns in ``named`` become additional features.
+    """Read a table according to the model's schema, with the columns in ``named`` as additional features.
 
     Choices, weights, persons and kept columns are optional. A ranking is reduced to its first choice, because the later
     ranks are choices among the remaining alternatives.
@@ -83,7 +83,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, ChangeExtent]:
-    """Return the offer after a change made by a function, which returns choice data or new values of some columns."""
+    """Return the offer after a change, given the changed choice data or a mapping from columns to new values."""
     if isinstance(result, ChoiceData):
         return _matched(offer, with_blank_outside_features(first_choices(result)))
     if isinstance(result, Mapping):
@@ -93,7 +93,7 @@ def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, Chan
         moved = _differ(offer.data, data, np.arange(len(touched)))
         return replace(offer, data=data, touched=touched | moved), ChangeExtent.of(moved, data)
     raise InputError(
-        f"a function used as a change: expected choice data or a mapping from columns to new values, got "
+        f"a function used as a change must return choice data or a mapping from columns to new values, got "
         f"{type(result).__name__}."
     )
 
@@ -110,7 +110,9 @@ def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, Cha
         raise InputError(f"changed table: expected the {len(place):,} choice sets of the original, got {problem}.")
     data = data.subset(np.argsort([place[value] for value in ids]))
     if set(data.features) != set(before.features):
-        raise InputError("changed table: expected the columns of the original; read both with the same roles.")
+        raise InputError(
+            "changed table: expected the features of the original table; read both with the same column roles."
+        )
     # 2. Match the alternatives, and find those that changed.
     at = _places(offer, data)
     matched = at >= 0
@@ -130,7 +132,7 @@ def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, Cha
 
 
 def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
-    """Return the flat index (N,) of each alternative in the previous offer; -1 for a new alternative."""
+    """Return the flat index (N,) of each alternative in the previous offer, or -1 for a new alternative."""
     before = offer.data
     if offer.names is None or data.labels is None:
         inside = consecutive_indices(np.zeros(len(data), np.int64), data.sizes)
@@ -154,7 +156,7 @@ def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = 
 
 
 def _values_differ(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
-    """Return which values of a column differ before and after; two missing values are equal."""
+    """Return a mask of the values of a column that differ before and after, treating missing values as equal."""
     a, b = stored_values(first.take(at)), stored_values(second.take(now))
     if getattr(first, "categories", None) != getattr(second, "categories", None):  # codes are not comparable
         a, b = np.array(first.categories, object)[a], np.array(second.categories, object)[b]
@@ -166,8 +168,8 @@ def _values_differ(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
 # Limits of a scenario: values that the model has not seen, and models that do not return probabilities.
 
 _NOT_PROBABILITIES = {
-    "scores": "returns scores that sum to 1, not probabilities: use the shares only to compare sizes",
-    "ranking": "returns a ranking: the shares are shares of first ranks",
+    "scores": "returns scores that sum to 1, not probabilities: use the shares only for comparisons",
+    "ranking": "returns a ranking: a share is the frequency of the first rank",
 }
 
 
@@ -187,11 +189,11 @@ def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str
 
 
 def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> Iterator[str]:
-    """Yield notes on categories that are new to the model, and on numbers outside the training range."""
+    """Yield notes on categories not seen in training, and on numbers outside the training range."""
     if isinstance(after, Categorical) and seen.get("distinct") == len(seen.get("categories", [])):
         new = sorted({*after.plain()} - {*seen["categories"], *before.plain()})
         if new:
-            yield f"{name} {', '.join(map(repr, new))} is not in the training table: the model treats it as unknown"
+            yield f"{name}: {', '.join(map(repr, new))} not seen in training, treated by the model as unknown"
     if isinstance(after, Numeric) and isinstance(before, Numeric) and seen.get("min") is not None:
         low, high = np.nanmin(after.values), np.nanmax(after.values)
         if low < min(seen["min"], np.nanmin(before.values)) or high > max(seen["max"], np.nanmax(before.values)):
@@ -232,7 +234,7 @@ class AppliedChange:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scenario(FormatsMixin):
-    """Result of :func:`scenario`. Prints as a table, and converts to Markdown, HTML, LaTeX and data frames.
+    """Result of :func:`scenario`, which can be exported as text, Markdown, HTML, LaTeX or a data frame.
 
     Attributes
     ----------
@@ -241,19 +243,19 @@ class Scenario(FormatsMixin):
     steps
         The changes, in order.
     by
-        Column or property that defines the groups.
+        Name of the column that defines the groups, or "place" for groups by position within sets.
     sets
         Number of choice sets.
     shares
-        Share of the choices of each group before and after, with an interval for the change.
+        Share of each group in all choices before and after the changes, with an interval for the difference.
     volumes
-        Weighted number of choices of each group before and after.
+        Weighted number of choices of each group before and after the changes.
     intervals
         Method used for the intervals, or the reason why there are none.
     notes
         Limitations of the scenario.
     parts
-        ``revenue``, ``diversion`` and ``consumer_surplus``, or the reason why one is not available.
+        The parts ``revenue``, ``diversion`` and ``consumer_surplus``, or the reason why a part is not available.
     """
 
     model: str
@@ -268,31 +270,31 @@ class Scenario(FormatsMixin):
 
     @property
     def revenue(self) -> MarketEffects:
-        """Revenue of each group and in total; raises InputError without a revenue column."""
+        """Revenue of each group and in total. Raises InputError if no revenue column was passed."""
         revenue: MarketEffects = self._part("revenue")
         return revenue
 
     @property
     def diversion(self) -> Diversion:
-        """Diversion: where the changed alternatives' lost choices go, or where their gained choices come from."""
+        """Diversion ratios: where choices lost by the changed alternatives go, or where gained choices come from."""
         diversion: Diversion = self._part("diversion")
         return diversion
 
     @property
     def consumer_surplus(self) -> ConsumerSurplus:
-        """Value of the change to consumers; a gain is positive. Raises InputError if it is not defined."""
+        """Change of consumer surplus, positive for a gain. Raises InputError if consumer surplus is not defined."""
         surplus: ConsumerSurplus = self._part("consumer_surplus")
         return surplus
 
     def _part(self, name: str) -> Any:
-        """Return a part; raise InputError with the reason if it is not available."""
+        """Return a part, or raise InputError with the reason if the part is not available."""
         part = self.parts[name]
         if isinstance(part, str):
             raise InputError(part)
         return part
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-compatible values; a part that is not available is None, with the reason in ``left_out``."""
+        """Return JSON-compatible values. A part that is not available is None, and ``left_out`` gives the reason."""
         facts = {
             name: to_json(getattr(self, name)) for name in ("model", "by", "intervals", "shares", "volumes", "notes")
         }
@@ -319,14 +321,14 @@ class Scenario(FormatsMixin):
         return rows
 
     def to_arrow(self) -> pa.Table:
-        """Return :meth:`to_rows` as an Arrow table; missing figures are null."""
+        """Return the rows of :meth:`to_rows` as an Arrow table, with null for missing figures."""
         rows = self.to_rows()
         names = dict.fromkeys(name for row in rows for name in row)
         kinds = [pa.field(name, pa.string() if name == self.by else pa.float64()) for name in names]
         return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
     def to_frame(self) -> Any:
-        """Return :meth:`to_rows` as a pandas data frame, indexed by group."""
+        """Return the rows of :meth:`to_rows` as a pandas data frame, indexed by group."""
         return data_frame(self.to_arrow(), index=self.by, instead="to_rows()")
 
     def _content(self) -> ResultContent:
@@ -385,37 +387,38 @@ def scenario(
     model
         A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that matches the model's schema; choices are not needed. Changes can also use table
-        columns that the model does not use.
+        Choice data, or a table that matches the model's schema. Choices are not needed. Changes can also refer to
+        columns of the table that the model does not use.
     changes
-        One change or a list of changes, applied in order. As text: ``"price *= 1.1 where mode == 'car'"``,
-        ``"remove air"``, ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.language`. Also a
-        function of the choice data that returns choice data or a mapping from columns to new values; such a mapping; or
-        changed choice data with the same choice sets.
+        One change or a list of changes, applied in order. A change can be a text, such as ``"price *= 1.1 where mode ==
+        'car'"``, ``"remove air"`` or ``"add tram like bus with time -= 10"`` (see
+        :mod:`pcmcnet.insight.scenarios.language`). A change can also be a mapping from columns to new values, changed
+        choice data with the same choice sets, or a function that takes choice data and returns either of these.
     by
-        Column that defines the groups. By default, the labels, or the positions within sets if there are no labels.
-        With an individual-level column, shares are computed within each of its segments.
+        Column that defines the groups. By default, alternatives are grouped by label, or by position within sets if
+        there are no labels. With an individual-level column, shares are computed within each segment of that column.
     revenue
-        Numeric feature with the revenue of an alternative; None (the default) for no revenue.
+        Numeric feature with the revenue of an alternative. If None (the default), revenue is not computed.
     cost
-        Numeric feature with the cost of an alternative, the unit of the consumer surplus; None (the default) for no
-        surplus.
+        Numeric feature with the cost of an alternative, in whose unit consumer surplus is expressed. If None (the
+        default), consumer surplus is not computed.
     level
-        Confidence level of the intervals; 0.95 by default.
+        Confidence level of the intervals (0.95 by default).
     errors
-        Kind of a logit's standard errors; by default, the kind that the model normally uses.
+        Kind of standard errors for a logit. By default, the model's default kind is used.
     intervals
-        If False, no intervals are computed. True by default.
+        If True (the default), intervals are computed.
 
     Returns
     -------
     Scenario
-        Figures before and after the changes. Prints as a table.
+        Figures before and after the changes.
 
     Raises
     ------
     InputError
-        If a change is invalid, refers to an unknown column, selects nothing, or sets a column that cannot change.
+        If a change is invalid, refers to an unknown column, selects no alternative, or sets a column that cannot
+        change.
     ConfigError
         If ``level`` is not between 0 and 1.
 
@@ -458,7 +461,9 @@ def scenario(
     # 4. Collect the limits of the scenario.
     notes = [*caveats(model, first, offer)]
     if not tables.values["shares"][2].any():
-        notes.append("no share changes: the model does not use the changed columns, or responds only at thresholds")
+        notes.append(
+            "no share changes: the model ignores the changed columns, or its predictions change only at thresholds"
+        )
     if tables.has_mixed_signs and isinstance(reason := tables.diversion(), str):
         notes.append(f"no diversion: {reason}")
     if cost is not None and parts:
@@ -477,7 +482,7 @@ def scenario(
 
 
 def _listed(changes: Any) -> Iterator[Change]:
-    """Yield each change in a single change or a nested list of changes."""
+    """Yield the changes in a nested list, or the change itself if there is only one."""
     if isinstance(changes, str | Mapping | ChoiceData) or callable(changes):
         yield changes
     elif isinstance(changes, Sequence) and len(changes):
@@ -515,7 +520,7 @@ def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple
 
 
 def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
-    """Return the labels of the table and those that the model is known to have seen."""
+    """Return the labels in the table and the labels that the model is known to have seen in training."""
     if data.labels is None:
         return frozenset()
     columns = model.table_.columns if isinstance(model, ChoiceModel) else {}
@@ -524,7 +529,7 @@ def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
 
 
 def _feature(data: ChoiceData, column: str, what: str) -> Floats:
-    """Return a numeric feature (N,) without missing values; it is 0 for the outside option."""
+    """Return a numeric feature (N,), with 0 for the outside option, or raise InputError if values are missing."""
     values, individual = numeric_values(data, column)
     if individual:
         raise InputError(f"{what} {column!r} is an individual-level column: expected a feature of the alternatives.")

@@ -3,13 +3,13 @@
     h = leave_i + enter_j,    then for every layer    h <- W (m * a(h)) / (1 - p) + b
 
 with the activation a, the dropout mask m and the dropout probability p. The last layer has one output, the score. All
-other implementations compute the same formula. ``plain_scores`` evaluates it on all pairs in one pass. It supports
-torch's compiler, every transform and every kind of derivative.
+other implementations compute the same formula. ``plain_scores`` evaluates the formula on all pairs in one pass, and
+supports torch's compiler, every transform and every kind of derivative.
 
-Its temporaries hold one number per pair and unit. They exceed the cache of a CPU and are allocated again each time,
-which takes longer than the matrix products. So larger batches are computed in chunks of pairs, in memory that the next
-chunk reuses, with a backward pass written by hand (``chunked_scores``). No chunk contains padding. There are two kinds
-of chunks:
+The temporaries of ``plain_scores`` have one number per pair and unit. In large batches, these temporaries exceed the
+CPU cache and are allocated anew in each call, which takes longer than the matrix products. So larger batches are
+computed in chunks of pairs, in memory that the next chunk reuses, with a backward pass written by hand
+(``chunked_scores``). No chunk contains padding. There are two kinds of chunks:
 
     rows     rows (set, i) with up to a given number of pairs. Adjacent sets of equal size are processed together.
              Halves are added, and gradients summed, block by block. Used for narrow networks, where these sums take
@@ -17,10 +17,10 @@ of chunks:
     pairs    a given number of single pairs, found by their indices, without pairs of an alternative with itself. All
              chunks have about the same size and need few calls, which suits threads. Used for wide networks.
 
-The chunks depend only on the data, so the dropout masks are the same for any number of threads. The backward pass needs
-the activations. They are saved up to a memory budget; beyond the budget they are computed a second time, with the same
-masks, so that memory is bounded for any n.
-Shapes: leave and enter (B, J, H) -> scores (B, J, J), where row i is left and column j entered; chunks are (P, .).
+The chunks depend only on the data, so the dropout masks are the same for any number of threads. The activations that
+the backward pass needs are saved up to a memory budget. Beyond the budget, activations are recomputed with the same
+masks, so that memory is bounded for any n. Shapes: leave and enter (B, J, H) -> scores (B, J, J), for leaving row i and
+entering column j; chunks are (P, .).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
 
 
 class RowSegment(NamedTuple):
-    """The pairs in rows ``begin`` to ``end`` of the sets ``first`` to ``last``, which have ``n`` alternatives each."""
+    """Pairs in rows ``begin`` to ``end`` of the sets ``first`` to ``last``, each of which has ``n`` alternatives."""
 
     first: int
     last: int
@@ -73,25 +73,25 @@ class RowSegment(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Sets, rows, columns."""
+        """Numbers of sets, rows and columns of the segment."""
         return self.last - self.first, self.end - self.begin, self.n
 
     def of(self, grid: Tensor) -> Tensor:  # (B, J, J) -> (sets, rows, n)
-        """Return this segment of a table over all pairs."""
+        """Select the pairs of this segment from a table of all pairs."""
         return grid[self.first : self.last, self.begin : self.end, : self.n]
 
     def left(self, rows: Tensor) -> Tensor:  # (B, J, H) -> (sets, rows, H)
-        """Return the rows of the alternatives that are left in these pairs."""
+        """Select the rows of the alternatives that are left in the pairs of this segment."""
         return rows[self.first : self.last, self.begin : self.end]
 
     def entered(self, rows: Tensor) -> Tensor:  # (B, J, H) -> (sets, n, H)
-        """Return the rows of the alternatives that are entered in these pairs."""
+        """Select the rows of the alternatives that are entered in the pairs of this segment."""
         return rows[self.first : self.last, : self.n]
 
 
 @dataclass(frozen=True)
 class RowChunk:
-    """All pairs of some rows, in segments."""
+    """A chunk that consists of all pairs of some rows, in segments."""
 
     segments: list[RowSegment]
 
@@ -99,29 +99,29 @@ class RowChunk:
         return sum(math.prod(segment.shape) for segment in self.segments)
 
     def add_halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Return the sums of the two halves, computed block by block."""
+        """Return the sum of the two halves for each pair, computed block by block."""
         h = memory("sum", len(self), leave.shape[-1], leave.dtype)
         for segment, block in self.blocks(h):
             torch.add(segment.left(leave).unsqueeze(2), segment.entered(enter).unsqueeze(1), out=block)
         return h
 
     def write_scores(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
-        """Write the scores of the chunk to a table over all pairs."""
+        """Write the scores of the chunk to the table of all pairs."""
         for segment, block in self.blocks(scores):
             segment.of(table).copy_(block)
 
     def read_scores(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Return the entries of a table over all pairs that belong to the chunk."""
+        """Return the entries of the chunk from the table of all pairs."""
         return torch.cat([segment.of(table).flatten() for segment in self.segments])
 
     def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add the gradients g w.r.t. the sums of halves to the gradients w.r.t. the halves."""
+        """Accumulate the gradients g w.r.t. the sums of halves into the gradients w.r.t. each half."""
         for segment, block in self.blocks(g):
             segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # these rows are in no other chunk
             segment.entered(g_enter).add_(block.sum(1, dtype=g_enter.dtype))
 
     def blocks(self, flat: Tensor) -> Iterator[tuple[RowSegment, Tensor]]:
-        """Yield the segments, each with its block (sets, rows, n, ...) of a table (P, ...)."""
+        """Yield each segment together with its block (sets, rows, n, ...) of the flat tensor (P, ...)."""
         begin = 0
         for segment in self.segments:
             end = begin + math.prod(segment.shape)
@@ -156,7 +156,7 @@ def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
 
 @dataclass(frozen=True)
 class PairChunk:
-    """Single pairs, given by their positions in flattened tensors."""
+    """A chunk of single pairs, given by their positions in flattened tensors."""
 
     positions: Tensor  # (P,) in the scores of all sets
     left: Tensor  # (P,) row of the alternative left, in the halves
@@ -166,22 +166,22 @@ class PairChunk:
         return len(self.positions)
 
     def add_halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Return the sums of the two halves, both copied pair by pair."""
+        """Return the sum of the two halves for each pair, after copying both halves pair by pair."""
         shape, kind = (len(self), leave.shape[-1]), leave.dtype
         h = torch.index_select(leave.flatten(0, 1), 0, self.left, out=memory("left", *shape, kind))
         h += torch.index_select(enter.flatten(0, 1), 0, self.entered, out=memory("entered", *shape, kind))
         return h
 
     def write_scores(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
-        """Write the scores of the chunk to a table over all pairs."""
+        """Write the scores of the chunk to the table of all pairs."""
         table.view(-1).index_copy_(0, self.positions, scores)
 
     def read_scores(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Return the entries of a table over all pairs that belong to the chunk."""
+        """Return the entries of the chunk from the table of all pairs."""
         return table.view(-1).index_select(0, self.positions)
 
     def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add the gradients g w.r.t. the sums of halves to the gradients w.r.t. the halves."""
+        """Accumulate the gradients g w.r.t. the sums of halves into the gradients w.r.t. each half."""
         g = g.to(g_leave.dtype)
         g_leave.view(-1, g.shape[1]).index_add_(0, self.left, g)
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
@@ -199,7 +199,7 @@ def cut_pairs(positions: Tensor, places: int, chunks: int) -> list[PairChunk]:
 
 
 def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairChunk]]:
-    """Return the sets that consecutive chunks cover, and the chunks with rows counted from the first of these sets."""
+    """Return the sets that consecutive chunks cover, and the chunks with rows relative to the first of these sets."""
     first, last = (int(row) // places for row in (chunks[0].left[0], chunks[-1].left[-1]))
     start = first * places
     shifted = [PairChunk(chunk.positions, chunk.left - start, chunk.entered - start) for chunk in chunks]
@@ -212,9 +212,9 @@ def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, l
 def chunked_scores(
     leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
-    """Score all ordered pairs of each set; there must be at least one layer: (B, J, H), (B, J, H) -> (B, J, J).
+    """Score all ordered pairs of each set, with at least one layer: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J), only the scores of pairs of two different real alternatives are defined; other entries are
+    With a mask (B, J), scores are defined only for pairs of two different real alternatives; other entries are
     arbitrary.
     """
     flat = list(chain.from_iterable(layers))
@@ -229,7 +229,7 @@ def chunked_scores(
 
 
 class ThreadChunks(NamedTuple):
-    """Chunks that one thread computes one after another, each with the seed of its dropout masks."""
+    """Chunks that one thread processes sequentially, and the dropout seed of each chunk."""
 
     sets: slice  # the sets with pairs in these chunks
     chunks: Sequence[CpuChunk]
@@ -237,7 +237,7 @@ class ThreadChunks(NamedTuple):
 
 
 def chunks_by_thread(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[ThreadChunks]:
-    """Cut the pairs of a batch, whose halves have the shape (B, J, H), into chunks, and divide them among threads."""
+    """Divide the pairs of a batch, whose halves have shape (B, J, H), into chunks, and assign the chunks to threads."""
     sets, places, _ = shape
     # 1. A narrow network uses whole rows and one thread.
     if widest < options.single_pairs_from:
@@ -269,7 +269,7 @@ def _seeds(number: int, options: PairOptions) -> list[int]:
 
 
 class HiddenValues(NamedTuple):
-    """The values of a hidden layer on a chunk."""
+    """Values of a hidden layer for the pairs of a chunk."""
 
     result: Tensor  # (P, H) after dropout; its scale 1 / (1 - p) is part of the weights
     saved: Tensor  # (P, H) input or result of the activation, from which its derivative follows
@@ -277,7 +277,7 @@ class HiddenValues(NamedTuple):
 
 
 class _CpuPairNetwork:
-    """The layers in the type of the products; the dropout scale 1 / (1 - p) is part of the weights."""
+    """The layers, cast to the dtype of the products, with the dropout scale 1 / (1 - p) absorbed into the weights."""
 
     def __init__(self, options: PairOptions, leave: Tensor, enter: Tensor, *flat: Tensor) -> None:
         self.options, self.rule, self.scale = options, options.rule, 1 / (1 - options.dropout)
@@ -293,34 +293,34 @@ class _CpuPairNetwork:
         self.temporaries: dict[str, Tensor] = {}
 
     def for_thread(self, part: ThreadChunks) -> _CpuPairNetwork:
-        """Return this network for the sets of one thread, with separate temporaries."""
+        """Return a copy of the network for the sets of one thread, with separate temporaries."""
         other = copy(self)
         other.leave, other.enter, other.temporaries = self.leave[part.sets], self.enter[part.sets], {}
         return other
 
     def allocate(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
-        """Return memory for the layers after the first, for all chunks that can be saved within a budget of bytes."""
+        """Allocate memory for the later layers of all chunks whose values fit into a budget of bytes."""
         room = (budget - size * self.saved_bytes_per_pair for size in accumulate(map(len, part.chunks)))
         chunks = [chunk for chunk, left in zip(part.chunks, room, strict=True) if left >= 0]
         return [[bias.new_empty(len(chunk), len(bias)) for _, bias in self.hidden] for chunk in chunks]
 
     @property
     def saved_bytes_per_pair(self) -> int:
-        """Bytes per pair that ``forward`` saves for the backward pass."""
+        """Number of bytes per pair that ``forward`` saves for the backward pass."""
         tensors = 2 if self.rule.needs_input else 1
         later = sum(len(bias) for _, bias in self.hidden)
         masks = self.leave.shape[-1] + later if self.options.dropout else 0
         return later * tensors * self.options.dtype.itemsize + masks
 
     def temporary(self, name: str, pairs: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return memory that all chunks reuse."""
+        """Return a temporary tensor, whose memory is reused by all chunks."""
         memory = self.temporaries.get(name)
         if memory is None or len(memory) < pairs:
             memory = self.temporaries[name] = torch.empty(pairs, width, dtype=dtype or self.options.dtype)
         return memory if len(memory) == pairs else memory[:pairs]
 
     def forward(self, chunk: CpuChunk, seed: int, memory: Sequence[Tensor] | None = None) -> list[HiddenValues]:
-        """Compute the hidden layers; those after the first use ``memory`` if it is given, and temporaries otherwise."""
+        """Compute the hidden layers, storing the later layers in ``memory`` if given, otherwise in temporaries."""
         pairs, generator = len(chunk), torch.Generator().manual_seed(seed) if self.options.dropout else None
         done = [self.first(chunk, self.draw_mask(pairs, self.leave.shape[-1], generator))]
         for k, (weight, bias) in enumerate(self.hidden):
@@ -330,7 +330,7 @@ class _CpuPairNetwork:
         return done
 
     def first(self, chunk: CpuChunk, mask: Tensor | None) -> HiddenValues:
-        """Compute the first hidden layer; it is cheap enough to be repeated in the backward pass."""
+        """Compute the first hidden layer, which is cheap enough to be recomputed in the backward pass."""
         h = chunk.add_halves(self.leave, self.enter, self.temporary)
         if h.dtype != self.options.dtype:
             h = self.temporary("first", *h.shape).copy_(h)
@@ -348,7 +348,7 @@ class _CpuPairNetwork:
         return h if mask is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(mask))
 
     def backward(self, done: list[HiddenValues], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
-        """Return the gradient w.r.t. the sums of halves (P, H); add the gradients of the layers to ``sums``.
+        """Return the gradient w.r.t. the sums of halves (P, H), and add the gradients of the layers to ``sums``.
 
         ``g_scores`` (P,) is the gradient w.r.t. the scores.
         """
@@ -423,7 +423,7 @@ def _differentiable(
 def _forward(
     network: _CpuPairNetwork, parts: list[ThreadChunks], *, budget: int = 0
 ) -> tuple[Tensor, list[list[Tensor | None]]]:
-    """Return the scores (B, J, J), and the values of the first chunks of each part, saved for the backward pass."""
+    """Return the scores (B, J, J), and the values that each thread saves for the backward pass."""
     scores = network.weight.new_zeros(*network.leave.shape[:2], network.leave.shape[1])
 
     def score(work: tuple[ThreadChunks, list[list[Tensor]]]) -> list[Tensor | None]:
@@ -442,7 +442,7 @@ def _forward(
 
 
 def _backward(network: _CpuPairNetwork, part: ThreadChunks, saved: Sequence[Any], gradient: Tensor) -> list[Tensor]:
-    """Return the gradients w.r.t. the halves of a part and the layers, given the gradient w.r.t. the scores."""
+    """Return the gradients w.r.t. one thread's halves and the layers, given the gradient w.r.t. the scores."""
     local = network.for_thread(part)
     inputs = (local.leave, local.enter, *local.parameters)
     g_leave, g_enter, *sums = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs)
@@ -456,6 +456,6 @@ def _backward(network: _CpuPairNetwork, part: ThreadChunks, saved: Sequence[Any]
 
 
 def _unpack(network: _CpuPairNetwork, chunk: CpuChunk, saved: Sequence[Any]) -> list[HiddenValues]:
-    """Return the hidden layers of a chunk from their saved values."""
+    """Reconstruct the hidden layers of a chunk from saved values."""
     later = zip(saved[1::3], saved[2::3], saved[3::3], strict=True)
     return [network.first(chunk, saved[0]), *(HiddenValues(*layer) for layer in later)]

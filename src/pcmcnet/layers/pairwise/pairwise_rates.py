@@ -1,8 +1,8 @@
 """Representations -> pairwise rates.
 
 A network f scores every ordered pair (i, j) for the individual I, and a rate form converts the score into a rate. The
-first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j, which takes
-n products instead of n^2. The later layers and the rates have several implementations of the same formulas:
+first layer of f is linear in the concatenation [I, S_i, S_j] and is computed as W0 I + Wa S_i + Wb S_j, which takes n
+products instead of n^2. The later layers and the rates have several implementations of the same formulas:
 
     scores   plain_scores     all pairs in one pass: for torch's compiler, `torch.func` and forward mode; without a
                               hidden layer; for small batches on a CPU; on other devices without kernels
@@ -13,8 +13,8 @@ n products instead of n^2. The later layers and the rates have several implement
     rates    plain_rates      torch's operators
              triton           one kernel: the forms exp and relu of sets that are not too large, in float32
 
-The thresholds are in ``pcmcnet.layers.settings``. Triton is imported only if its kernels run.
-Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
+The thresholds for choosing an implementation are in ``pcmcnet.layers.settings``. Triton is imported only if its kernels
+run. Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def pair_scores(
 
 
 def _can_score_in_one_pass(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> bool:
-    """Return True if ``plain_scores`` is required, or as fast as chunks of pairs."""
+    """Return True if ``plain_scores`` is required, or is as fast as computing chunks of pairs."""
     if not layers or leave.device.type != "cpu" or torch.compiler.is_compiling():
         return True
     sets, places, _ = leave.shape
@@ -80,7 +80,7 @@ def _can_score_in_one_pass(leave: Tensor, enter: Tensor, layers: Sequence[Layer]
 
 
 def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Return rates, scaled so that the largest in each set is about 1: (B, J, J), mask (B, J) -> (B, J, J)."""
+    """Return rates, scaled so that the largest rate of a set is about 1: (B, J, J), mask (B, J) -> (B, J, J)."""
     if rate in ("exp", "relu") and has_elementwise_kernel(scores):
         from pcmcnet.layers.pairwise.triton import elementwise
 
@@ -96,7 +96,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[int]) -> torch.dtype:
-    """Return the type of the products of a network with hidden layers of these widths on a device."""
+    """Return the dtype of the matrix products, given the widths of the hidden layers and the device."""
     if precision == "auto":
         wide = len(widths) > 0 and all(width >= settings.BFLOAT16_FROM_UNITS for width in widths)
         precision = "bfloat16" if device.type == "cuda" and wide else "float32"
@@ -104,7 +104,7 @@ def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[i
 
 
 class PairwiseRates(nn.Module):
-    """A layer that gives every ordered pair of alternatives a positive rate, for each individual.
+    """Layer that assigns a positive rate to every ordered pair of alternatives, for each individual.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class PairwiseRates(nn.Module):
     d_alternative
         Width D of an alternative's representation.
     hidden
-        Numbers of units of the hidden layers of f; empty for a linear f. Default: (64, 64).
+        Numbers of units of the hidden layers of f. If empty, f is linear. Default: (64, 64).
     activation
         Activation of the hidden layers: "relu", "leaky_relu" (default), "sigmoid", "tanh", "silu" or "gelu".
     dropout
@@ -124,15 +124,16 @@ class PairwiseRates(nn.Module):
         Constant added to the rates, at least 0. Default: 0, but rate="relu" needs a positive value (0.5 in the paper).
     initialisation
         "safe" (default): the output layer starts at a constant positive score, so that the model starts at the uniform
-        distribution and every rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published; most
-        rates may be dead at the start, see ``revive_dead_rates`` in ``pcmcnet.models.networks.starting_values``.
+        distribution and every rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published. With
+        this option, most rates may be dead at the start; see ``revive_dead_rates`` in
+        ``pcmcnet.models.networks.starting_values``.
     precision
-        Number type of the products over pairs: "float32", "bfloat16", or "auto" (default), which is bfloat16 for wide
-        hidden layers on a GPU and float32 otherwise.
+        Dtype of the matrix products over pairs: "float32", "bfloat16", or "auto" (default), which selects bfloat16 for
+        wide hidden layers on a GPU and float32 otherwise.
     signs
         Signs (D,) of the entries of an alternative's representation: 1, -1 or 0. If an entry of sign 1 rises, the rates
-        into the alternative never fall and the rates out of it never rise; for sign -1, the reverse holds. Default
-        None: no constraint. See :mod:`pcmcnet.layers.inner_logit`.
+        of entering the alternative never fall and the rates of leaving it never rise. For sign -1, the reverse holds.
+        Default None: no constraint. See :mod:`pcmcnet.layers.inner_logit`.
 
     Raises
     ------
@@ -181,13 +182,13 @@ class PairwiseRates(nn.Module):
 
     @property
     def output(self) -> nn.Linear:
-        """The output layer of f; its bias shifts all scores."""
+        """The output layer of f, whose bias shifts all scores."""
         last = self.layers[-1] if len(self.layers) else self.enter
         assert isinstance(last, nn.Linear)
         return last
 
     def _initialise(self, how: Initialisation, *, fan_in: int) -> None:
-        """Draw the initial weights; ``fan_in`` is the number of inputs of the whole first layer."""
+        """Draw the initial weights, where ``fan_in`` is the number of inputs of the whole first layer."""
         first = [layer for layer in (self.who, self.leave, self.enter) if layer is not None]
         for layer in first:
             nn.init.normal_(layer.weight, std=math.sqrt(2 / max(fan_in, 1)))
@@ -209,16 +210,16 @@ class PairwiseRates(nn.Module):
         Parameters
         ----------
         individual
-            (B, D0) representations of the individuals.
+            Representations of the individuals, (B, D0).
         alternatives
-            (B, J, D) representations of the alternatives.
+            Representations of the alternatives, (B, J, D).
         mask
-            (B, J) True for real alternatives, False for padding.
+            Mask (B, J), True for real alternatives and False for padding.
 
         Returns
         -------
         Tensor
-            (B, J, J) rates of leaving i for j, positive, with a maximum of about 1 in each set. Entries on the diagonal
+            Positive rates (B, J, J) of leaving i for j, with a maximum of about 1 in each set. Entries on the diagonal
             and at padding are arbitrary.
 
         Raises
@@ -235,14 +236,14 @@ class PairwiseRates(nn.Module):
         Parameters
         ----------
         scores
-            (B, J, J) scores of all ordered pairs.
+            Scores of all ordered pairs, (B, J, J).
         mask
-            (B, J) True for real alternatives.
+            Mask (B, J), True for real alternatives.
 
         Returns
         -------
         Tensor
-            (B, J, J) rates, with a maximum of about 1 in each set.
+            Rates (B, J, J), with a maximum of about 1 in each set.
         """
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 
@@ -262,17 +263,17 @@ class PairwiseRates(nn.Module):
         Parameters
         ----------
         individual
-            (B, D0) representations of the individuals.
+            Representations of the individuals, (B, D0).
         alternatives
-            (B, J, D) representations of the alternatives.
+            Representations of the alternatives, (B, J, D).
         mask
-            (B, J) True for real alternatives. With a mask, only the scores of pairs of two different real alternatives
-            are defined; other entries are arbitrary. Default None: all scores are defined.
+            Mask (B, J), True for real alternatives. With a mask, scores are defined only for pairs of two different
+            real alternatives; other entries are arbitrary. Default None: all scores are defined.
 
         Returns
         -------
         Tensor
-            (B, J, J) scores.
+            Scores of all ordered pairs, (B, J, J).
         """
         if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
             from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
@@ -291,14 +292,15 @@ class PairwiseRates(nn.Module):
         Parameters
         ----------
         individual
-            (B, D0) representations of the individuals.
+            Representations of the individuals, (B, D0).
         alternatives
-            (B, J, D) representations of the alternatives.
+            Representations of the alternatives, (B, J, D).
 
         Returns
         -------
         tuple
-            (B, J, H) part of the alternative left and the individual, and (B, J, H) part of the alternative entered.
+            Contributions to the first layer, (B, J, H) each: of the alternative left and the individual, and of the
+            alternative entered.
         """
         leave, enter = self.leave(alternatives), self.enter(alternatives)
         if self.who is not None:
@@ -311,14 +313,14 @@ class PairwiseRates(nn.Module):
         Parameters
         ----------
         leave, enter
-            (B, J, H) halves of the first layer, as returned by :meth:`halves`.
+            Halves of the first layer, (B, J, H) each, as returned by :meth:`halves`.
         mask
-            (B, J) True for real alternatives, as in :meth:`scores`. Default None: all scores are defined.
+            Mask (B, J), True for real alternatives, as in :meth:`scores`. Default None: all scores are defined.
 
         Returns
         -------
         Tensor
-            (B, J, J) scores.
+            Scores of all ordered pairs, (B, J, J).
         """
         kernels = self._has_kernels(leave)
         return pair_scores(leave, enter, self._later_layers(), self._options(leave), mask, kernels=kernels)
@@ -328,21 +330,21 @@ class PairwiseRates(nn.Module):
         return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def _options(self, inputs: Tensor) -> PairOptions:
-        """Return the options of the scores for these inputs."""
+        """Return the options for scoring the given inputs."""
         return PairOptions(activation=self.activation, dropout=self.dropout.active, dtype=self._dtype(inputs))
 
     def _dtype(self, inputs: Tensor) -> torch.dtype:
-        """Return the type of the products over pairs."""
+        """Return the dtype of the matrix products over pairs."""
         half = compute_dtype(self.precision, inputs.device, self.hidden) == torch.bfloat16
         return torch.bfloat16 if half else inputs.dtype
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether a GPU computes the pairs in chunks, so that memory does not grow with the number of pairs."""
+        """Whether a GPU processes the pairs in chunks, so that memory does not grow with the number of pairs."""
         return self._has_kernels(self.leave.weight)
 
     def _has_kernels(self, inputs: Tensor) -> bool:
-        """Return True if Triton kernels score the pairs of these inputs."""
+        """Return True if Triton kernels can score the pairs of the given inputs."""
         supported = inputs.device.type == "cuda" and inputs.dtype == torch.float32 and len(self.layers) > 1
         return supported and has_triton() and not needs_plain_operators(inputs, *self.parameters())
 

@@ -1,4 +1,4 @@
-"""Scores of pairs -> rates, with torch's operators.
+"""Conversion of pair scores to rates, with torch's operators.
 
 A rate form converts the score f of a pair into a rate:
 
@@ -6,9 +6,9 @@ A rate form converts the score f of a pair into a rate:
     softplus   q = log(1 + exp f) + epsilon
     exp        q = exp f + epsilon
 
-The time scale does not change the stationary distribution, so the rates of a set are divided by the largest of them.
-For ``exp`` this happens before exponentiating, so that nothing overflows. A floor far below the relevant rates keeps
-every chain irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J).
+The time scale does not change the stationary distribution, so the rates of a set are divided by the largest rate. For
+``exp``, the largest score is subtracted before exponentiating, so that nothing overflows. A floor far below the
+relevant rates keeps every chain irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATE_FLOOR = math.exp(-40)  # relative to the largest rate of the set; keeps pro
 
 
 def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Return rates, scaled so that the largest in each set is about 1: (B, J, J), mask (B, J) -> (B, J, J)."""
+    """Return rates, scaled so that the largest rate of a set is about 1: (B, J, J), mask (B, J) -> (B, J, J)."""
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     pairs = real_pairs(mask)
     if rate == "exp":
@@ -51,15 +51,15 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
 
 
 def above_floor(rates: Tensor) -> Tensor:
-    """Add the floor to rates of at most 1.
+    """Add a small constant, the floor, to rates of at most 1.
 
-    In an export the sum is scaled, because ONNX optimisers would drop so small a constant.
+    In an export, the sum is scaled, because ONNX optimisers would remove such a small constant.
     """
     return (rates / RATE_FLOOR + 1) * RATE_FLOOR if torch.compiler.is_exporting() else rates + RATE_FLOOR
 
 
 def has_elementwise_kernel(scores: Tensor) -> bool:
-    """Return True if a kernel can convert these scores (B, J, J) to rates: float32, and sets that are not too large."""
+    """Return True if a kernel can convert the scores (B, J, J) to rates: float32 scores and sets of limited size."""
     if (
         not can_run_kernels(scores) or scores.dtype != torch.float32
     ):  # first: an exported graph must not depend on a shape
@@ -68,7 +68,7 @@ def has_elementwise_kernel(scores: Tensor) -> bool:
 
 
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
-    """Return the largest value over the pairs of each set, finite and without a gradient; 1 for a set without pairs."""
+    """Return the largest value over the pairs of each set (1 if there are no pairs), finite and without a gradient."""
     top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
     return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # NaN stays NaN
 
@@ -85,18 +85,18 @@ class PairOptions:
     Parameters
     ----------
     activation, dropout
-        Activation and dropout probability of the hidden layers; dropout is 0 outside training.
+        Activation and dropout probability of the hidden layers. Outside training, the dropout probability is 0.
     dtype
-        Type of the products and of the values between them; the last layer has the type of its weights.
+        Dtype of the matrix products and of intermediate values. The last layer has the dtype of its weights.
     kept_bytes
-        Maximum number of bytes saved from the forward to the backward pass; None (default) for a value that suits the
-        device.
+        Maximum number of bytes that the forward pass saves for the backward pass. If None (default), the value depends
+        on the device.
     plain_up_to
         On a CPU: maximum number of values (pairs x units) for scoring all pairs in one pass.
     chunk_numbers, least_chunk_numbers
-        On a CPU: maximum and minimum number of values in a chunk's temporary.
+        On a CPU: maximum and minimum number of values in the temporary tensor of a chunk.
     single_pairs_from
-        On a CPU: number of units from which chunks hold single pairs and threads share them.
+        On a CPU: minimum number of units for which chunks consist of single pairs and are shared among threads.
     chunk_pairs
         On a GPU: number of pairs per chunk.
     """
@@ -113,11 +113,11 @@ class PairOptions:
 
     @property
     def rule(self) -> ActivationRule:
-        """The activation and its derivative, as operators of torch."""
+        """The activation and its derivative, as torch operators."""
         return ACTIVATIONS[self.activation]
 
     def budget(self, device: torch.device) -> int:
-        """Return the maximum number of bytes to save from the forward to the backward pass on a device."""
+        """Return the maximum number of bytes that the forward pass on a device saves for the backward pass."""
         if self.kept_bytes is not None:
             return self.kept_bytes
         return _gpu_budget(device) if device.type == "cuda" else settings.CPU_MAX_SAVED_BYTES

@@ -4,11 +4,11 @@ Alternatives are the states of a continuous-time Markov chain; ``rates[..., i, j
 for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``rates`` with each diagonal
 entry set to minus its row sum (Ragain & Ugander, 2016).
 
-Each chain must have a unique stationary distribution. Its states are reordered so that the elimination (see
-``elimination``) never divides by 0: a state that all others reach comes first, padding comes last. Error messages
-identify a set by its index in the batch. Whether a check raises, and whether states must be reordered, depends on
-values, which ``vmap`` and torch's compiler do not expose. For them the checks are operators, which read the values when
-they run:
+Each chain must have a unique stationary distribution. The states of a chain are reordered so that the elimination (see
+``elimination``) never divides by 0: a state that all others reach comes first, and padding comes last. Error messages
+identify a set by its index in the batch. Whether a check raises an error, and whether states must be reordered, depends
+on values, which ``vmap`` and torch's compiler do not expose. Under ``vmap`` and the compiler, the checks are therefore
+operators, which read the values at run time:
 
     pcmcnet::order(rates, mask, batch) -> order of the states
     pcmcnet::finite(p, batch) -> 0, or an error if a number is not finite
@@ -37,7 +37,7 @@ FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def _check_chains(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
-    """Check the chains; return an order (B, n) with a recurrent state first and padding last, or None if not needed."""
+    """Check the chains. Return an order (B, n) with a recurrent state first and padding last, or None if not needed."""
     # 1. Every rate between two real states must be finite and at least 0, and no set may be empty.
     n = rates.shape[-1]
     pairs = mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=rates.device)
@@ -64,7 +64,7 @@ def _check_chains(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor |
 
 
 def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:  # -> (B,)
-    """Return a state that all others reach (B,). It exists if and only if the chain has one closed class."""
+    """Return a state (B,) that all other states reach, which exists if and only if the chain has one closed class."""
     n = rates.shape[-1]
     reach = ((rates > 0) & pairs | torch.eye(n, dtype=torch.bool, device=rates.device)).float()
     for _ in range(max(n - 1, 1).bit_length()):  # paths of 1, 2, 4, ... steps
@@ -84,7 +84,7 @@ def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: Sequence[int])
 
 
 def _set_name(flat: int, batch: Sequence[int]) -> str:
-    """Return the name of a set for messages: its index in the batch dimensions."""
+    """Return the name of a set for error messages: its index in the batch dimensions."""
     if not batch:
         return "the chain"
     index = []
@@ -128,7 +128,7 @@ def _finite_each(info: Any, dims: tuple[Any, ...], p: Tensor, batch: Sequence[in
 
 
 def _merge_axes(size: int, dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Merge the ``vmap`` axis of each tensor, of the given size and position, into its batch axis."""
+    """Merge the ``vmap`` axis of each tensor, which has the given size and position, into the batch axis."""
     pairs = zip(tensors, dims, strict=True)
     return [(x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1) for x, dim in pairs]
 
@@ -147,32 +147,32 @@ register_vmap("pcmcnet::finite", _finite_each, lib=OPERATOR_LIBRARY)
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the stationary distribution of each chain; differentiable any number of times with respect to the rates.
+    """Return the stationary distribution of each chain, differentiable any number of times with respect to the rates.
 
-    The leading dimensions ``...`` are batch dimensions and may be absent: rates (n, n) give probabilities (n,).
-    The diagonal of ``rates`` is ignored, and multiplying all rates of a chain by a constant changes nothing. Some
-    rates may be 0 as long as one state can be reached from all others; transient states get probability 0.
+    The leading dimensions ``...`` are batch dimensions and may be absent: rates (n, n) give probabilities (n,). The
+    diagonal of ``rates`` is ignored, and multiplying all rates of a chain by a constant changes nothing. Rates may be 0
+    as long as some state can be reached from all others. Transient states have probability 0.
 
     Parameters
     ----------
     rates
-        (..., n, n) rates of leaving alternative i for alternative j, finite and at least 0, in any floating type.
+        Rates of leaving alternative i for alternative j, (..., n, n): finite, at least 0, and of any floating-point
+        dtype.
     mask
-        (..., n) True for real alternatives, False for padding, which gets probability 0 and gradient 0. Default None:
-        all alternatives are real.
+        Mask (..., n), True for real alternatives and False for padding, which has probability 0 and gradient 0. Default
+        None: all alternatives are real.
 
     Returns
     -------
     Tensor
-        (..., n) probabilities, which sum to 1 over the last dimension. They have the type of ``rates``, or float32 if
-        ``rates`` has a half-precision type; the chains are solved in float64.
+        Probabilities (..., n), which sum to 1 over the last dimension. The probabilities have the dtype of ``rates``,
+        or float32 if ``rates`` is half precision. The chains are solved in float64.
 
     Raises
     ------
     ChainError
-        If ``rates`` is not a dense floating-point tensor of shape (..., n, n), ``mask`` has another shape than
-        (..., n), a rate is negative or not finite, a set has no real alternative, or a chain has two or more closed
-        classes.
+        If ``rates`` is not a dense floating-point tensor of shape (..., n, n), ``mask`` does not have shape (..., n), a
+        rate is negative or not finite, a set has no real alternative, or a chain has two or more closed classes.
 
     Examples
     --------

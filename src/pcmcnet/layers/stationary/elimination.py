@@ -9,16 +9,16 @@ Then the states k = 1, ..., n-1 are restored, each with the mass that balances i
 p_k = sum_{i<k} p_i q_ik / s_k. Sums, products and quotients of non-negative numbers preserve the relative accuracy of
 every component, whereas an LU solve loses small probabilities to cancellation and may return negative ones.
 
-The gradient follows from the equation for p, with no graph through the elimination: for g = dL/dp, c = g . p and any
-z with G z = g - c 1,
+The gradient follows from the equation for p, without differentiating through the elimination: for g = dL/dp, c = g . p
+and any z with G z = g - c 1,
 
     dL/dq_ij = -p_i (z_j - z_i).
 
-However, if transitions are fast within groups of states and rare between them, the values z of the states of a group
-agree in all their digits, and their differences are rounding noise. So z is never formed: the same matrix is built from
-the factors of the elimination, one state at a time, and the elasticities q_ij dL/dq_ij are exact to rounding error for
-any rates.
-Shapes: the batch is the last axis, so that each step works on long vectors: q (n, n, B), present (n, B) -> p (n, B).
+However, if transitions are fast within groups of states and rare between groups, the values z of the states of a group
+agree in all digits, and the differences between these values are rounding noise. So z is never formed: the same matrix
+is built from the factors of the elimination, one state at a time, and the elasticities q_ij dL/dq_ij are exact to
+rounding error for any rates. Shapes: the batch is the last axis, so that each step works on long vectors: q (n, n, B),
+present (n, B) -> p (n, B).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pcmcnet.layers.tensor_ops import real_pairs
 
 
 def scaled_rates(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
-    """Return the rates between real states (0 elsewhere), divided by the largest rate, and that largest rate."""
+    """Return the rates between real states (0 elsewhere), divided by the largest rate, and the largest rate."""
     q = torch.where(real_pairs(mask), rates, 0).to(working_type(rates.device)).contiguous()
     scale = q.amax((1, 2)).clamp_min_(torch.finfo(q.dtype).tiny)  # a set without rates: any positive number works
     q /= scale[:, None, None]
@@ -41,17 +41,17 @@ def scaled_rates(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n
 
 
 def copy_as_result(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a contiguous copy in the result type; the results of an operator must not share memory."""
+    """Return a contiguous copy with the result dtype, because the results of an operator must not share memory."""
     return value.to(result_type(dtype), copy=True, memory_format=torch.contiguous_format)
 
 
 def working_type(device: torch.device) -> torch.dtype:
-    """Return the type in which chains are solved: the most precise one that the device supports."""
+    """Return the dtype in which chains are solved: the most precise dtype that the device supports."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def result_type(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of the probabilities for rates of this type."""
+    """Return the dtype of the probabilities, given the dtype of the rates."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -76,10 +76,10 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tens
 
 
 def eliminate(q: Tensor, present: Tensor) -> Tensor:  # (n, n, B), (n, B) -> (n, B)
-    """Remove the states one after another, in place; return the rates s_k of leaving k for the states below it.
+    """Remove the states one by one, in place, and return the rates s_k of leaving k for the states below k.
 
-    Afterwards the row q[k, :k] holds the jump probabilities from k, and the column q[:k, k] the rates of entering k,
-    both in the chain without the states above k.
+    Afterwards, the row q[k, :k] contains the jump probabilities from k, and the column q[:k, k] the rates of entering
+    k, both in the chain without the states above k.
     """
     exits = torch.zeros_like(q[0]).masked_fill_(~present, 1)  # padding: 1, but any positive number works
     rows, columns, steps = q.unbind(0), q.unsqueeze(1).unbind(2), exits.unbind(0)
@@ -92,7 +92,7 @@ def eliminate(q: Tensor, present: Tensor) -> Tensor:  # (n, n, B), (n, B) -> (n,
 
 
 def substitute(q: Tensor, exits: Tensor, present: Tensor) -> Tensor:  # -> (n, B)
-    """Restore the states; the distribution is normalised at every step, so that nothing overflows."""
+    """Restore the states one by one, normalising the distribution at every step so that nothing overflows."""
     p = torch.zeros_like(q[0])
     p[0] = present[0]
     below, columns, steps, masses = p[:1], q.unbind(1), exits.unbind(0), p.unbind(0)
@@ -106,9 +106,9 @@ def substitute(q: Tensor, exits: Tensor, present: Tensor) -> Tensor:  # -> (n, B
 
 
 def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor) -> Tensor:  # -> (n, n, B)
-    """Return dL/dq, given dL/dp, by undoing ``substitute``, then ``eliminate``, with their factors.
+    """Return dL/dq, given dL/dp, by backpropagating through ``substitute`` and then ``eliminate``, using the factors.
 
-    Elimination only adds to an entry of q, so the entry keeps its gradient and no earlier value of q is needed.
+    Elimination only adds to the entries of q, so each entry keeps its gradient, and no earlier value of q is needed.
     Values of ``grad`` at padding, even NaN, are ignored.
     """
     # 1. Undo the substitution, from the last state to the first: b_k is the derivative of L w.r.t. the flow into k.
@@ -143,7 +143,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
 
 
 def differentiable_distribution(rates: Tensor, mask: Tensor) -> Tensor:
-    """Solve valid chains: in each set, real states come first, and all of them reach state 0."""
+    """Solve valid chains, in which real states come first and all real states reach state 0."""
     # 1. Divide the rates between real states by the largest rate of the set.
     kind = working_type(rates.device)
     q = torch.where(real_pairs(mask), rates, 0).to(kind)
@@ -173,7 +173,7 @@ def differentiable_distribution(rates: Tensor, mask: Tensor) -> Tensor:
 
 
 def exported_distribution(rates: Tensor, mask: Tensor) -> Tensor:
-    """Solve chains of positive rates; a set without real alternatives gets zeros."""
+    """Solve chains with positive rates; the result is 0 for a set without real alternatives."""
     q = torch.where(real_pairs(mask), rates, 0).double()
     state = torch.arange(mask.shape[1], device=mask.device)
     at, below = ((state.unsqueeze(1) == state).double(), (state.unsqueeze(1) > state).double())  # rows k: k, and i < k
@@ -185,7 +185,7 @@ def exported_distribution(rates: Tensor, mask: Tensor) -> Tensor:
 
 
 def _remove_state(q: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the rates without state k (B, n, n), and the rates of entering k divided by its exit rate (B, n)."""
+    """Return the rates after removing state k (B, n, n), and the rates of entering k over its exit rate (B, n)."""
     at, below = k[0].unsqueeze(0), k[1]
     leave, enter = q.index_select(1, at).squeeze(1) * below, q.index_select(2, at).squeeze(2) * below
     exits = leave.sum(1, keepdim=True)
@@ -194,7 +194,7 @@ def _remove_state(q: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _restore_state(p: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the distribution with state k (B, n), and the mass of k relative to the states below it (B, 1)."""
+    """Return the distribution after restoring state k (B, n), and the mass of k relative to the lower states (B, 1)."""
     at, shares = k
     odds = (p * shares).sum(1, keepdim=True)
     return (p + odds * at) / (1 + odds), odds

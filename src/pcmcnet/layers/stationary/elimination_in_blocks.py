@@ -1,9 +1,9 @@
-"""The elimination for large sets: states are removed in panels, and matrix products do most of the work.
+"""The elimination for large sets: states are removed in panels, with most of the work in matrix products.
 
-The panel P = {m, ..., t-1} consists of the last remaining states. For its states, all states below m act as one,
-entered at the rate sum_{j<m} q_kj: an elimination on |P| + 1 states gives the exits s_k and the panel's factors, U
-above the diagonal and L below it. The rows and columns that link the panel to the rest follow from two triangular
-systems, and the rates that the panel adds between the states below it follow from one product:
+The panel P = {m, ..., t-1} consists of the last remaining states. For the states of the panel, all states below m act
+as one state, entered at the rate sum_{j<m} q_kj. An elimination on |P| + 1 states gives the exits s_k and the panel's
+factors, U above the diagonal and L below the diagonal. The rows and columns that link the panel to the rest follow from
+two triangular systems, and the rates that the panel adds between the states below it follow from one product:
 
     (D - U) Q[P, :m] = Q[P, :m],    Q[:m, P] (I - L) = Q[:m, P],    Q[:m, :m] += Q[:m, P] Q[P, :m]    (new = old).
 
@@ -55,12 +55,12 @@ def panel_steps(q: Tensor) -> ModuleType:
 
 
 def panels(n: int, width: int) -> list[tuple[int, int]]:
-    """Return panels [m, top) of the states above 0, in ascending order."""
+    """Divide the states above 0 into panels [m, top), in ascending order."""
     return [(m, min(m + width, n)) for m in range(1, n, width)]
 
 
 def eliminate(q: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
-    """Remove the states, in place; the factors equal those of ``elimination.eliminate`` up to the order of sums."""
+    """Remove the states, in place, with the same factors as ``elimination.eliminate`` up to the order of sums."""
     steps, exits = panel_steps(q), torch.ones_like(q[:, 0])
     for m, top in reversed(panels(q.shape[1], steps.panel_width())):
         # 1. The factors of the panel itself.

@@ -2,10 +2,10 @@
 
 The steps are the same as in :mod:`elimination`, in the type of the rates: the forward pass never subtracts, so float32
 keeps about six digits of every component. Reading one row or one column of a matrix in registers is slow, because each
-read is a sum over the whole matrix. So once half of the states have been removed, the remaining states are moved to a
-matrix of half the size. Rows of factors are N numbers apart, and N is a multiple of 4, so that each thread holds four
-neighbouring numbers and adds them up without other threads.
-Shapes: rates (B, n, n), mask (B, n) -> p (B, n); factors (B, N, N), transposed results of ``eliminate``, exits (B, n).
+read is a sum over the whole matrix. Therefore, once half of the states have been removed, the remaining states are
+moved to a matrix of half the size. Rows of factors are N numbers apart, and N is a multiple of 4, so that each thread
+holds four neighbouring numbers and sums them without communicating with other threads. Shapes: rates (B, n, n), mask
+(B, n) -> p (B, n); factors (B, N, N), transposed results of ``eliminate``, exits (B, n).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -44,7 +44,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tens
 
 
 def _shape(q: Tensor, way: int) -> dict[str, int]:
-    """Return the size of the matrix and the number of warps; ``way`` is 0 for forward, 1 for backward."""
+    """Return the matrix size and the number of warps for the forward pass (``way`` = 0) or the backward pass (1)."""
     width, few = factor_width(q), len(q) <= settings.ELIMINATION_TRITON_FEW_SETS
     warps = (settings.ELIMINATION_TRITON_WARPS_FEW if few else settings.ELIMINATION_TRITON_WARPS_MANY)[width]
     return {"N": width, "num_warps": warps[way] * q.element_size() // 4}
@@ -52,7 +52,7 @@ def _shape(q: Tensor, way: int) -> dict[str, int]:
 
 @triton.jit
 def _eliminate(q, factors, exits, top, bottom, W: tl.constexpr, N: tl.constexpr):
-    """Remove the states from ``top`` - 1 down to ``bottom``, and store their rows and columns of q as factors."""
+    """Remove the states from ``top`` - 1 down to ``bottom``, and store their rows and columns as factors."""
     i, r, c = tl.arange(0, N), tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     sums = tl.full((N,), 1.0, q.dtype)
     for step in range(1, top - bottom + 1):
@@ -125,7 +125,7 @@ def _state(factors, exits, law, g, W: tl.constexpr, k, real, N: tl.constexpr):
 
 @triton.jit
 def _grow(f, factors, exits, law, g, bottom, top, W: tl.constexpr, N: tl.constexpr):
-    """Restore the states from ``bottom`` to ``top`` - 1, with the gradient w.r.t. their rates."""
+    """Restore the states from ``bottom`` to ``top`` - 1, and compute the gradient w.r.t. their rates."""
     r, c = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     p = tl.load(law + r, mask=r < top, other=0.0)
     enter, leave, leaving, mass, here = _state(factors, exits, law, g, W, bottom, bottom < top, N)

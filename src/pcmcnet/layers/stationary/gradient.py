@@ -3,12 +3,12 @@
     pcmcnet::stationary(rates, mask) -> (p, factors, exits, working_p, scale)
     pcmcnet::stationary_backward(grad, mask, factors, exits, working_p, scale) -> gradient w.r.t. the rates
 
-Plain reverse mode, which training uses, is one backward pass from the factors of the elimination. Gradients that are
-differentiated again are computed by ``elimination.differentiable_distribution``. ``torch.compile`` and ``torch.export``
-treat an operator as one step and only need the shapes of its results. The operators are registered through a
-``torch.library.Library``: calls take less time than with ``torch.library.custom_op``, above all the first call, which
-would load the compiler even if nothing is compiled.
-Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``Solver``.
+Plain reverse mode, which training uses, is one backward pass from the factors of the elimination. For higher-order
+derivatives, gradients are computed by ``elimination.differentiable_distribution``. ``torch.compile`` and
+``torch.export`` treat an operator as a single step and need only the shapes of its results. The operators are
+registered through a ``torch.library.Library``: calls take less time than with ``torch.library.custom_op``, especially
+the first call, which would load the compiler even if nothing is compiled. Shapes: rates (B, n, n), mask (B, n) bool ->
+p (B, n); the other results are flat, see ``Solver``.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # p, factors, exits, wo
 
 
 class Solver(Protocol):
-    """A module with two functions. The tensors passed between them are flat, in a layout that only the module knows."""
+    """Protocol of solver modules, which pass flat tensors in a private layout from ``forward`` to ``backward``."""
 
     def forward(self, rates: Tensor, mask: Tensor, /) -> Results:
         """Solve the chains: (B, n, n), (B, n) -> p (B, n) in the result type, and four flat tensors for ``backward``.
 
-        These are factors (B w w) with w the ``factor_width``, exits (B n), p in working precision (B n), scale (B).
+        The flat tensors are factors (B w w) with w the ``factor_width``, exits (B n), p in working precision (B n), and
+        scale (B).
         """
 
     def backward(
@@ -58,14 +59,14 @@ class Solver(Protocol):
 
 
 def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
-    """Return the solver for sets of this size on this device."""
+    """Return the solver for the given set size and device."""
     if has_triton_solver(sets):
         return cast("Solver", import_module(ELIMINATION_KERNELS))
     return elimination_in_blocks if sets.shape[1] > settings.ELIMINATION_IN_BLOCKS_ABOVE_STATES else elimination
 
 
 def has_triton_solver(sets: Tensor) -> bool:  # (B, n, ...)
-    """Return True if the Triton kernel solves sets of this size on this device."""
+    """Return True if the Triton kernel supports the given set size and device."""
     return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= settings.ELIMINATION_TRITON_MAX_STATES
 
 
@@ -87,14 +88,14 @@ def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> 
     Parameters
     ----------
     rates
-        (B, n, n) rates of leaving i for j, finite and at least 0; the diagonal is ignored.
+        Rates of leaving i for j, (B, n, n), finite and at least 0. The diagonal is ignored.
     mask
-        (B, n) True for real alternatives.
+        Mask (B, n), True for real alternatives.
 
     Returns
     -------
     Tensor
-        (B, n) probabilities; padding gets 0.
+        Probabilities (B, n), which are 0 for padding.
     """
     if is_transformed(rates):
         return differentiable_distribution(rates, mask)
@@ -143,7 +144,7 @@ OPERATOR_LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
 
 
 def define_operator(schema: str, implementation: Callable[..., Any], shapes: Callable[..., Any]) -> None:
-    """Register an operator of torch under its name in the schema; ``shapes`` returns empty results for the compiler."""
+    """Register a torch operator under the name in its schema; ``shapes`` returns empty results for the compiler."""
     name = schema[: schema.index("(")]
     OPERATOR_LIBRARY.define(schema)  # type: ignore[no-untyped-call]
     OPERATOR_LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

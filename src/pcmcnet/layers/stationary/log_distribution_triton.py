@@ -26,13 +26,13 @@ LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 def state_scaled_rates(scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    """Return rates, scaled so that the largest in each row is about 1, and the log-scale of each row."""
+    """Return rates, scaled so that the largest rate of each row is about 1, and the log-scale of each row."""
     rates, scales = _RowRates.apply(scores, mask, floor)
     return rates, scales
 
 
 def unscaled_log_probabilities(p: Tensor, scales: Tensor, mask: Tensor) -> Tensor:
-    """Return the log-probabilities of the unscaled chain; padding gets -inf."""
+    """Return the log-probabilities of the unscaled chain, with -inf for padding."""
     log_p: Tensor = _UnscaledLogs.apply(p, scales, mask)
     return log_p
 

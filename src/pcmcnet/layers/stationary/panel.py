@@ -1,9 +1,9 @@
 """Steps of the blocked elimination inside one panel of states, with torch's operators.
 
-The panel is P = {m, ..., t-1}; the steps around it are in :mod:`elimination_in_blocks`. For the states of the panel,
-all states below m act as one, so the panel is a chain of |P| + 1 states, which :mod:`elimination` solves.
-:mod:`panel_triton` has the same functions for a CUDA device.
-Shapes: q and flow (B, n, n), exits, mask, p and pb (B, n), matrices of a panel (B, b, b).
+The panel is P = {m, ..., t-1}. The steps outside a panel are in :mod:`elimination_in_blocks`. For the states of the
+panel, all states below m act as one state, so the panel is a chain of |P| + 1 states, which :mod:`elimination` solves.
+:mod:`panel_triton` has the same functions for a CUDA device. Shapes: q and flow (B, n, n), exits, mask, p and pb (B,
+n), matrices of a panel (B, b, b).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pcmcnet.layers.stationary import elimination
 
 
 def panel_width() -> int:
-    """Return the number of states of a panel."""
+    """Return the number of states per panel."""
     return settings.ELIMINATION_BLOCK_STATES
 
 
 def eliminate_panel(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
-    """Write the factors of the panel to q[P, P], and the rates of leaving its states downwards to exits[P]."""
+    """Write the factors of the panel to q[P, P], and the rates of leaving each state for lower states to exits[P]."""
     panel = q[:, m:top, m:top]
     chain = _add_state_below(panel)
     chain[1:, 0] = q[:, m:top, :m].sum(2).t()
@@ -31,7 +31,7 @@ def eliminate_panel(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) ->
 
 
 def triangular_inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
-    """Return the inverses of D - U and of I - L; neither has a negative entry."""
+    """Return the inverses of D - U and of I - L, neither of which has a negative entry."""
     system = -q[:, m:top, m:top]
     system.diagonal(dim1=1, dim2=2).copy_(exits[:, m:top])
     one = torch.eye(top - m, dtype=q.dtype, device=q.device).expand_as(system)
@@ -39,7 +39,7 @@ def triangular_inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Ten
 
 
 def restore_panel(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
-    """Extend the distribution p[:m], which sums to 1, to the panel, given the flow from these states into the panel."""
+    """Extend the distribution p[:m], which sums to 1, to the panel, given the flow from lower states into the panel."""
     chain = _add_state_below(q[:, m:top, m:top])
     chain[0, 1:] = inflow.t()
     masses = elimination.substitute(chain, exits[:, m - 1 : top].t(), torch.ones_like(chain[0]))
@@ -50,8 +50,8 @@ def restore_panel(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, t
 def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
     """Complete the rows of the panel in the gradient, in place, one state at a time.
 
-    The rows already hold the contributions of the states below the panel and, right of the diagonal, p_i b_k. Only
-    the kernels use ``upper``.
+    The rows already contain the contributions of the states below the panel and, to the right of the diagonal, p_i b_k.
+    The argument ``upper`` is used only by the Triton version of this function.
     """
     flow, q, exits, pb = flow[:, m:top, :top], q[:, m:top, :top], exits[:, m:top], pb[:, m:top]
     gains, columns = flow[:, None].unbind(2), flow[:, :, m:, None].unbind(2)  # (B, 1, t) and (B, b, 1) each
@@ -67,7 +67,7 @@ def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: T
 
 
 def _add_state_below(panel: Tensor) -> Tensor:  # (B, b, b) -> (b + 1, b + 1, B)
-    """Return the chain of the panel with a state 0 that represents all states below it."""
+    """Return the chain of the panel with an additional state 0 that represents all states below the panel."""
     B, b, _ = panel.shape
     chain = panel.new_zeros(b + 1, b + 1, B)
     chain[1:, 1:] = panel.permute(1, 2, 0)

@@ -1,8 +1,8 @@
 """Steps of the blocked elimination inside one panel of states, on a CUDA device: one program per set.
 
-The functions are the same as in :mod:`panel`. The matrix of a panel is in registers; the rows that link it to the
-states below are read from memory, ``COLUMNS`` columns at a time.
-Shapes: q and flow (B, n, n), contiguous; exits, mask, p and pb (B, n); matrices of a panel (B, P, P).
+The functions are the same as in :mod:`panel`. The matrix of a panel is in registers. The rows that link the panel to
+the states below are read from memory, ``COLUMNS`` columns at a time. Shapes: q and flow (B, n, n), contiguous; exits,
+mask, p and pb (B, n); matrices of a panel (B, P, P).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -31,7 +31,7 @@ def eliminate_panel(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) ->
 
 
 def triangular_inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
-    """Return the inverses of D - U and of I - L; neither has a negative entry."""
+    """Return the inverses of D - U and of I - L, neither of which has a negative entry."""
     upper, lower = (q.new_empty(len(q), panel_width(), panel_width()) for _ in range(2))
     launch(_inverses, (len(q),), q, exits, upper, lower, q.shape[1], m, top - m, **_sizes())
     return upper[:, : top - m, : top - m], lower[:, : top - m, : top - m]
@@ -52,8 +52,7 @@ def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: T
 
     So it is enough to compute the numbers in brackets, from products of rows with rows, one state at a time; one matrix
     product then gives all rows. The means l_k . r_k are subtracted from the r_k first. The equation removes these means
-    anyway. If they were not subtracted first, the gradients of groups of states that rarely mix would lose digits to
-    cancellation.
+    in any case, but subtracting them first avoids cancellation in the gradients of groups of states that rarely mix.
     """
     rows, leave = flow[:, m:top, :m], q[:, m:top, :top].tril(m - 1)
     means = (flow[:, m:top, :top] * leave).sum(2)  # (B, b)

@@ -1,8 +1,8 @@
 """Models whose probabilities are the stationary distribution of a Markov chain, with access to its rates.
 
 ``rates[i, j]`` is the rate of leaving alternative i for j. The stationary distribution does not depend on the time
-scale, so the largest rate of a choice set is set to 1. The diagonal is 0. A mixture has a chain and a share for each
-latent class; the stationary distribution of a single chain is not the prediction of the mixture.
+scale, so the largest rate of a choice set is set to 1. The diagonal of ``rates`` is 0. A mixture has a chain and a
+share for each latent class. Its prediction is a weighted average of the stationary distributions of these chains.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pcmcnet.models.interface.latent_classes import LatentClasses
 
 
 class ChainModel(ChoiceModel):
-    """A choice model based on transition rates; a subclass computes the rates in padded batches."""
+    """Base class of choice models with transition rates, which a subclass computes in padded batches."""
 
     @abstractmethod
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of sets with rates (B, J, J), or (B, K, J, J) for the chains of K classes.
+        """Yield positions (B,) of sets and their rates (B, J, J), or (B, K, J, J) for the chains of K classes.
 
-        Padding comes last; the diagonal may hold any value.
+        Padded alternatives come last, and the diagonal may have any value.
         """
 
     @property
@@ -44,18 +44,18 @@ class ChainModel(ChoiceModel):
         data
             Choice sets or a table: see :meth:`predict_log_proba`. Unavailable rows are left out.
         of_class
-            Latent class of a mixture, counted from 1; None (default) for a model with one chain.
+            Latent class of a mixture, counted from 1. A model with one chain needs no class (default None).
 
         Returns
         -------
-        One (n, n) array per choice set; rows and columns are in the order of the set's rows in the table. The largest
-        rate of a set is 1 and the diagonal is 0; a set with one alternative has the single rate 0. The stationary
+        One (n, n) array per choice set, with rows and columns in the order of the set's rows in the table. The largest
+        rate of a set is 1 and the diagonal is 0. A set with one alternative has the single rate 0. The stationary
         distribution of the chain with these rates is the prediction or, in a mixture, the prediction of one class.
 
         Raises
         ------
         InputError
-            If the model is a mixture and ``of_class`` is missing, or there is no such class.
+            If the model is a mixture and ``of_class`` is None, or if the model has no class with this number.
         """
         if of_class is None and self.n_chains > 1:
             raise InputError(
@@ -91,7 +91,7 @@ class ChainModel(ChoiceModel):
 
         Returns
         -------
-        (S, K) weights of the chains in the prediction, and one (K, n, n) array of rates per choice set.
+        Weights (S, K) of the chains in the prediction, and one (K, n, n) array of rates per choice set.
         """
         return self.class_shares(data), self.class_rates(data)
 
@@ -105,7 +105,7 @@ class ChainModel(ChoiceModel):
 
         Returns
         -------
-        (S, K) shares of the latent classes (``membership``), or 1 for a single chain.
+        Shares (S, K) of the latent classes (``membership``), or 1 for a single chain.
         """
         if isinstance(self, LatentClasses):
             return self.membership(data)
@@ -113,7 +113,7 @@ class ChainModel(ChoiceModel):
 
 
 def collect_chains(sets: ChoiceData, batches: Iterable[tuple[Ints, Tensor]], chains: int) -> list[Floats]:
-    """Return arrays (K, n, n), one for each set, from batches of padded rates (B, J, J) or (B, K, J, J)."""
+    """Convert batches of padded rates (B, J, J) or (B, K, J, J) to one array (K, n, n) per choice set."""
     collected: list[Floats] = [np.zeros((chains, 1, 1))] * len(sets)
     for positions, padded in batches:
         each = padded if padded.ndim == 4 else padded.unsqueeze(1)
@@ -123,7 +123,7 @@ def collect_chains(sets: ChoiceData, batches: Iterable[tuple[Ints, Tensor]], cha
 
 
 def require_class(model: ChainModel, of_class: int | None) -> int:
-    """Convert the number of a class, counted from 1, to its index, counted from 0; None means the only class."""
+    """Convert a class number, counted from 1, to an index, counted from 0, where None stands for the only class."""
     number = 1 if of_class is None else of_class
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= model.n_chains:
         raise InputError(f"of_class: expected a class from 1 to {model.n_chains}, got {of_class!r}.")
@@ -131,7 +131,7 @@ def require_class(model: ChainModel, of_class: int | None) -> int:
 
 
 def _scaled(rates: Floats) -> Floats:
-    """Return rates with a diagonal of 0 and a largest rate of 1."""
+    """Scale rates so that the largest rate is 1, and set the diagonal to 0."""
     q = rates.copy()
     np.fill_diagonal(q, 0.0)
     return q / q.max() if len(q) > 1 else q

@@ -1,9 +1,10 @@
-"""The interface of every choice model: fit to choice sets, predict probabilities, save, summarise.
+"""The interface of every choice model: fit the model to choice sets, predict probabilities, save and summarise it.
 
 A model class declares its options as a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
-``_files`` and ``_restore``; this module provides everything else. A model holds its options and, once fitted, one
-immutable record, ``fitted_`` (:mod:`pcmcnet.models.interface.fitted`). ``_fit`` and ``_restore`` return the state of
-that record and do not change the model. Predictions have one value per row of the table, in the order of the rows.
+``_files`` and ``_restore``. The base class in this module provides everything else. A model holds its options and, once
+fitted, one immutable record, ``fitted_`` (:mod:`pcmcnet.models.interface.fitted`). ``_fit`` and ``_restore`` return the
+state of that record and do not change the model. Predictions have one value per row of the table, in the order of the
+rows.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class EstimatorMixin:
-    """Read, change and copy the options of a model, which are in ``config`` and ``extras``."""
+    """Mixin that reads, changes and copies the options of a model, which are stored in ``config`` and ``extras``."""
 
     config: Any
     extras: Any
@@ -61,8 +62,8 @@ class EstimatorMixin:
         Parameters
         ----------
         deep
-            Whether a model around another model also lists the options of the inner one, as ``options__name``
-            (default True).
+            Whether a model that wraps another model also lists the inner model's options, as ``options__name`` (default
+            True).
 
         Returns
         -------
@@ -73,12 +74,12 @@ class EstimatorMixin:
         return {**options, **self.extras}
 
     def set_params(self, **params: Any) -> Self:
-        """Change options; the model is not fitted afterwards.
+        """Change options, and discard the fit.
 
         Parameters
         ----------
         params
-            New values by name.
+            New values of options, by name.
 
         Returns
         -------
@@ -87,7 +88,7 @@ class EstimatorMixin:
         Raises
         ------
         ConfigError
-            If a name is unknown or a value is not allowed.
+            If an option is unknown or a value is not allowed.
         """
         if params:
             fresh = type(self)(**{**self.get_params(deep=False), **params})
@@ -126,7 +127,7 @@ class FitRun:
 
     @property
     def inner_arguments(self) -> dict[str, Any]:
-        """The arguments for the ``fit`` of an inner model."""
+        """Arguments that are passed on to the ``fit`` of an inner model."""
         names = ("seed", "device", "progress", "run_folder", "resume", "on_epoch", "init")
         return {name: getattr(self, name) for name in names}
 
@@ -146,11 +147,11 @@ def require_part(part: Any, argument: str) -> None:
 
 
 class HistoryMixin:
-    """Plot the losses of a model that trains in epochs, or of the models that it averages."""
+    """Mixin that plots the losses of a model that trains in epochs, or of its averaged members."""
 
     @property
     def members_(self) -> Sequence[Any]:
-        """The fitted models whose probabilities are averaged; empty for most models."""
+        """The fitted models whose probabilities are averaged. Most models have no members."""
         return ()
 
     @property
@@ -159,12 +160,12 @@ class HistoryMixin:
         raise NotImplementedError
 
     def plot_history(self, ax: Axes | None = None) -> Axes:
-        """Draw the training and validation loss by epoch; ``history`` has the values.
+        """Plot the training and validation losses in ``history`` by epoch.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None (default) for a new figure.
+            Axes to draw on. If None (default), a new figure is created.
 
         Returns
         -------
@@ -189,14 +190,14 @@ Gives = Literal["probabilities", "scores", "ranking"]
 class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     """Base class of all models.
 
-    ``gives`` describes the predicted probabilities. "probabilities" are fitted to the choices. "scores" are only scaled
-    to sum to 1 within a choice set, and are marked as scores in reports. A "ranking" has no likelihood, so reports show
-    none.
+    The attribute ``gives`` describes what the model predicts. "probabilities" are fitted to the choices. "scores" are
+    only scaled to sum to 1 within a choice set, and are marked as scores in reports. A "ranking" has no likelihood, so
+    reports show no likelihood for it.
 
     Parameters
     ----------
     options
-        The fields of ``config_class``, by name.
+        Options of the model: the fields of ``config_class``.
     """
 
     name: ClassVar[str]
@@ -214,7 +215,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         self.fitted_: FittedModel | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show the options in the signature, and describe each of them in the docstring of the class."""
+        """Show the options in the signature of the class, and describe each option in its docstring."""
         super().__init_subclass__(**kwargs)
         if "config_class" in cls.__dict__:
             cls.__signature__ = inspect.signature(cls.config_class)  # type: ignore[attr-defined]
@@ -224,12 +225,12 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Constructor arguments that are not options, such as ``encoders``; empty for most models."""
+        """Constructor arguments that are not options, such as ``encoders`` (none for most models)."""
         return {}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that a fit depends on, except the data and the seed, as values for JSON."""
+        """Everything that a fit depends on except the data and the seed, as JSON-compatible values."""
         return {"options": asdict(self.config)}
 
     def __repr__(self) -> str:
@@ -245,9 +246,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @abstractmethod
     def _fit(self, train: Any, valid: Any, run: FitRun) -> FittedState:
-        """Fit to checked data and return the fitted state; do not change the model.
+        """Fit to checked data and return the fitted state, without changing the model.
 
-        The data are ``ChoiceData``; if the model ``streams``, they may be ``ScannedData``.
+        The data are ``ChoiceData`` or, if ``streams`` is True, possibly ``ScannedData``.
         """
 
     @abstractmethod
@@ -255,24 +256,24 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """Return the log-probabilities (N,) of the alternatives, in the order of the choice sets."""
 
     def _start(self, init: Any, schema: Schema) -> Any:
-        """Return the part of a fitted model that a new fit starts from; only networks support it."""
+        """Return the part of a fitted model that a new fit starts from, which only networks support."""
         if init is not None:
             raise ConfigError(f"init is not supported by {type(self).__name__}: only networks can start from a model.")
 
     def _scores(self, data: ChoiceData) -> Floats:
-        """Return values (N,) that rank the alternatives of a set, the largest first."""
+        """Return scores (N,) that rank the alternatives of a set, where the largest score is the best."""
         return self._checked_log_proba(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """Return derivatives of the log-probabilities with respect to a numeric column; None if not available.
+        """Return derivatives of the log-probabilities in a numeric column, or None if the model has none.
 
-        For a feature: d log p_i / d x_j of all ordered pairs of a set, in the order of ``ragged.ordered_pairs``. For an
-        individual-level column: (N,) d log p_i / d x.
+        For a feature, the derivatives are d log p_i / d x_j for all ordered pairs of a set, in the order of
+        ``ragged.ordered_pairs``. For an individual-level column, they are d log p_i / d x (N,).
         """
         return None
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """Return the model as a mixture of C logits; None if it is not such a mixture.
+        """Return the model as a mixture of C logits, or None if it is not a mixture of logits.
 
         Parameters
         ----------
@@ -281,21 +282,21 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (S, C) shares of the logits in each set, and (N, C) log-probabilities of the alternatives in each logit.
+        Shares (S, C) of the logits in each set, and log-probabilities (N, C) of the alternatives in each logit.
         """
         return (np.ones((len(data), 1)), self._log_proba(data)[:, None]) if self.is_logit else None
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """Return the log-sums (S, C) and class shares (S, C) of all sets; None if the model has no log-sum."""
+        """Return the log-sums (S, C) and class shares (S, C) of all sets, or None if the model has no log-sums."""
         return None
 
     @abstractmethod
     def _files(self) -> dict[str, bytes]:
-        """Return the fitted state as files by name."""
+        """Return the content of the files that store the fitted state, by name."""
 
     @abstractmethod
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
-        """Build the fitted state from the files that ``_files`` returned, the record and the training table's facts."""
+        """Build the fitted state from the files of ``_files``, the record, and facts about the training table."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -305,7 +306,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @default_torch_settings()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
-        """Return the log-probabilities (N,); raise InputError if the probabilities of a set do not sum to 1."""
+        """Return the log-probabilities (N,), or raise InputError if the probabilities of a set do not sum to 1."""
         log_p = self._log_proba(data)
         require_probabilities(log_p, data)
         return log_p
@@ -321,23 +322,23 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
-        """Yield the log-probabilities of the rows of each chunk; stop at the first problem."""
+        """Yield the log-probabilities of the rows of each chunk, and stop at the first problem."""
         return chunks_log_proba(self, chunks)
 
     def require_fitted(self) -> FittedModel:
-        """Return the fitted record; raise NotFittedError if there is none."""
+        """Return the fitted record, or raise NotFittedError if the model is not fitted."""
         if self.fitted_ is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
         return self.fitted_
 
     @property
     def _state(self) -> Any:
-        """The state that ``_fit`` returned. A subclass declares its class, such as ``_state: FittedNetwork``."""
+        """The state that ``_fit`` returned, whose type each subclass declares, as in ``_state: FittedNetwork``."""
         return self.require_fitted().state
 
     @property
     def schema(self) -> Schema:
-        """The roles of the training table's columns."""
+        """The roles of the columns of the training table."""
         return self.require_fitted().schema
 
     @property
@@ -352,7 +353,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """One entry per epoch; empty before a fit, and for models that do not train in epochs."""
+        """One entry per epoch. The list is empty before a fit and for models that do not train in epochs."""
         return [] if self.fitted_ is None else [dict(entry) for entry in self.fitted_.state.history]
 
     def _common_facts(self) -> dict[str, str]:
@@ -375,7 +376,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Warnings about the fitted model, which reports show; usually empty."""
+        """Warnings about the fitted model, which are shown in reports (none for most models)."""
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
@@ -400,27 +401,28 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         ----------
         train
             Choice sets to fit. Scanned data is read into memory if it fits within its memory limit. Otherwise, models
-            that train in epochs read it chunk by chunk, and other models raise ConfigError.
+            that train in epochs read the data in chunks, and other models raise ConfigError.
         valid
-            Validation part (default None), used for early stopping by models that support it.
+            Validation part (default None), which is used for early stopping by models that support it.
         seed
             Seed of all random numbers (default 0).
         device
-            "auto" (default: a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+            Device to use: "auto" (default), "cpu", "cuda", "cuda:1", ... "auto" selects a GPU if there is one.
         progress
             Whether to show a progress bar on a terminal, or log a line per epoch elsewhere (default True).
         run_folder
-            Folder for checkpoints, so that an interrupted fit can be resumed; None (default) for no checkpoints.
+            Folder for checkpoints, so that an interrupted fit can be resumed. If None (default), no checkpoints are
+            written.
         resume
             Whether to continue from the checkpoint in ``run_folder`` (default False).
         on_epoch
-            Function that is called with the history entry of each epoch (default None); only models that train in
-            epochs call it. If several networks are averaged, the entries of the second and later ones also have the key
-            ``network``, the number of the network. An exception raised by the function ends the fit and leaves the
-            model unchanged; :class:`pcmcnet.StopFit` ends the fit and keeps the weights learnt so far.
+            Function that is called with the history entry of each epoch, by models that train in epochs (default None).
+            If several networks are averaged, the entries of the second and later networks also contain the number of
+            the network, with the key ``network``. An exception raised by the function ends the fit and leaves the model
+            unchanged, but :class:`pcmcnet.StopFit` ends the fit and keeps the weights learnt so far.
         init
             Fitted network of the same class to start from (default None), for a new table with the same columns or for
-            more epochs; its encoder is used as well.
+            more epochs. The encoder of this network is reused.
 
         Returns
         -------
@@ -475,9 +477,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return TrainingTable.of(train, run.fingerprint, run.seed, description)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
-        """Learn the encoders of a scanned table before several processes fit models to it, so that they share encoders.
+        """Learn the encoders of a scanned table, so that several processes that fit models to it can share encoders.
 
-        Models without encoders do nothing.
+        For models without encoders, this method does nothing.
 
         Parameters
         ----------
@@ -491,14 +493,14 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Parameters
         ----------
         data
-            ``ChoiceData``, a scanned table (read chunk by chunk), or a table that ``ChoiceData.from_long`` accepts,
-            read with the model's schema. A model fitted to a wide table also reads wide tables: the values of the
-            first row's alternatives come first, in the order of ``alternatives``, then the values of the second row's
-            alternatives, and so on.
+            ``ChoiceData``, a scanned table (read in chunks), or a table that ``ChoiceData.from_long`` accepts, which is
+            read with the model's schema. A model fitted to a wide table also accepts wide tables: the values for the
+            alternatives of the first row come first, in the order of ``alternatives``, followed by those of the second
+            row, and so on.
 
         Returns
         -------
-        (n_rows,) log-probabilities in the order of the rows; -inf for unavailable rows.
+        Log-probabilities (n_rows,) in the order of the rows, with -inf for unavailable rows.
         """
         return log_proba(self, data)
 
@@ -512,7 +514,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (n_rows,) probabilities in the order of the rows; 0 for unavailable rows.
+        Probabilities (n_rows,) in the order of the rows, with 0 for unavailable rows.
         """
         probabilities: Floats = np.exp(self.predict_log_proba(data))
         return probabilities
@@ -527,8 +529,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (n_rows,) scores in the order of the rows, the largest for the best alternative; -inf for unavailable rows. The
-        scores are log-probabilities, except for models that give only a ranking.
+        Scores (n_rows,) in the order of the rows, with -inf for unavailable rows. The best alternative of a set has the
+        largest score. The scores are log-probabilities, except for models that give only a ranking.
         """
         sets = self._read(data)
         return in_row_order(sets, self._scores(sets), data)
@@ -543,7 +545,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (S,) labels, or row numbers if the table has no labels. An outside option without a row is returned as -1.
+        Labels (S,), or row numbers (S,) if the table has no labels. An outside option without a row is returned as -1.
         """
         sets = self._read(data)
         best = argmax_by_set(self._scores(sets), sets.offsets)
@@ -562,7 +564,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Returns
         -------
         float
-            The mean log-likelihood; higher is better.
+            The mean log-likelihood, where higher is better.
 
         Raises
         ------
@@ -598,14 +600,14 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Raises
         ------
         ArtifactError
-            If the folder is not free or cannot be written.
+            If the folder is already in use or cannot be written.
         """
         from pcmcnet.models.interface.saving import save_artifact
 
         return save_artifact(self, as_path(folder))
 
     def export(self, path: str | Path) -> Path:
-        """Export the fitted model to ONNX or ``torch.export``; only PCMC-Net supports it.
+        """Export the fitted model to ONNX or ``torch.export``, which only PCMC-Net supports.
 
         Parameters
         ----------
@@ -626,20 +628,20 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
         """Return the parts, with scanned data read into memory if all parts fit.
 
-        Raise ConfigError if they do not fit and the model needs them in memory.
+        Raise ConfigError if the parts do not fit and the model needs all data in memory.
         """
         scanned = [part for part in parts if isinstance(part, ScannedData)]
         if all(part.fits for part in scanned):
             return tuple(part.read() if isinstance(part, ScannedData) else part for part in parts)
         if not self.streams:
             raise ConfigError(
-                f"{type(self).__name__} needs all choice sets in memory, and the scanned table is too large: fit it to "
-                f"data.sample(n_sets), or scan with more memory."
+                f"{type(self).__name__} needs all choice sets in memory, but the scanned table is too large: fit the "
+                f"model to data.sample(n_sets), or scan with more memory."
             )
         return parts
 
     def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
-        """Return choice data unchanged; read a table with the schema of the training table."""
+        """Return choice data unchanged, and read other tables with the schema of the training table."""
         schema = self.schema
         if isinstance(data, ChoiceData):
             return data

@@ -1,8 +1,9 @@
 """Custom encoders for content columns (texts, images, vectors), and models that ignore such columns.
 
-No code is saved with a model. A torch module is saved as its weights and the name of its class; ``load`` needs a module
-of that class, built in the same way as for the fit. A frozen encoder is saved as a hash that identifies it, with a few
-values of the content column from the training part and their vectors; ``load`` needs the same encoder.
+No code is saved with a model. A torch module is saved as its weights and the name of its class. To load it, ``load``
+needs a module of the same class, built in the same way as for the fit. A frozen encoder is saved as a hash that
+identifies it, with the vectors of a few values of the content column from the training part. To load it, ``load`` needs
+the same encoder.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ log = logging.getLogger("pcmcnet")
 
 
 def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
-    """Return the training and validation parts without content columns; log a warning that lists these columns."""
+    """Return the training and validation parts without content columns, and log a warning that lists the columns."""
     if not train.schema.contents:
         return train, valid
     columns = ", ".join(f"{name} ({kind})" for name, kind in train.schema.contents.items())
@@ -34,7 +35,7 @@ def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
 
 
 def require_encoders(encoders: Any) -> dict[str, nn.Module | Frozen]:
-    """Return checked encoders by column; raise ConfigError unless they are torch modules or frozen encoders."""
+    """Return checked encoders by column, or raise ConfigError if one is not a torch module or a frozen encoder."""
     if encoders is None:
         return {}
     if not isinstance(encoders, Mapping) or not all(isinstance(name, str) for name in encoders):
@@ -86,7 +87,7 @@ def encoder_class_names(modules: Encoders) -> dict[str, str]:
 
 
 def encoder_digests(modules: Encoders) -> dict[str, str]:
-    """Return the class name of each encoder and a hash of its weights; together, they identify the encoder."""
+    """Return the class name of each encoder and a hash of its weights, which together identify the encoder."""
     return {name: f"{kind} {_digest(modules[name])}" for name, kind in encoder_class_names(modules).items()}
 
 

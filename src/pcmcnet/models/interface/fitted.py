@@ -34,7 +34,7 @@ class TrainingTable:
     fingerprint
         Hash of the choice sets.
     choice_sets, alternatives
-        Number of choice sets, and of their alternatives.
+        Number of choice sets, and total number of their alternatives.
     seed
         Seed of the fit.
     persons
@@ -44,8 +44,8 @@ class TrainingTable:
     seconds
         Duration of the fit, if it was measured.
     description
-        Ranges of the columns and example choice sets, as returned by ``ChoiceData.describe``; empty after a fit by
-        several processes.
+        Ranges of the columns and example choice sets, as returned by ``ChoiceData.describe``. The description is empty
+        after a fit by several processes.
     """
 
     fingerprint: str
@@ -72,7 +72,7 @@ class TrainingTable:
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """Ranges of the columns by name; empty if the table was not described."""
+        """Ranges of the columns by name. The mapping is empty if the table was not described."""
         columns: Mapping[str, Any] = self.description.get("columns", {})
         return columns
 
@@ -108,7 +108,7 @@ class FittedModel:
 
 
 def record_to_dict(record: Any) -> Any:
-    """Return a record as plain values for JSON; NaN and infinities become strings, since JSON has neither."""
+    """Return a record as JSON-compatible values, with strings for NaN and infinities, which JSON does not have."""
     if is_dataclass(record):
         return {f.name: record_to_dict(getattr(record, f.name)) for f in fields(record)}
     if isinstance(record, Mapping):
@@ -158,7 +158,7 @@ def _read_value(kind: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Convert a JSON value to the first type of a union that it fits."""
+    """Convert a JSON value to the first type of a union that fits the value."""
     for kind in kinds:
         try:
             return _read_value(kind, value, where)
@@ -168,7 +168,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
-    """Return a dataclass from its JSON entries; raise ValueError if an entry is unknown."""
+    """Return a dataclass from its JSON entries, or raise ValueError if an entry is unknown."""
     _require(isinstance(entries, dict), entries, where)
     hints = get_type_hints(kind)
     unknown = [name for name in entries if name not in hints]
@@ -178,7 +178,7 @@ def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
 
 
 def _require(fits: bool, value: Any, where: str) -> Any:
-    """Return the value if its type fits the field; otherwise raise TypeError."""
+    """Return the value if its type fits the field, or raise TypeError otherwise."""
     if not fits:
         raise TypeError(f"{where}: unexpected type of the value {value!r}")
     return value

@@ -39,13 +39,14 @@ class Persons:
     Parameters
     ----------
     number
-        (S,) number of the person of each set, from 0.
+        Number (S,) of the person of each set, counted from 0.
     first
-        (N,) first set of each person.
+        Index (N,) of the first set of each person.
     table
         The first set of each person, with the individual-level columns that are constant within every person.
     varying
-        The other individual-level columns, each with the id of the first set that differs from an earlier one.
+        The other individual-level columns, each with the id of the first set that differs from an earlier set of the
+        same person.
     """
 
     number: Ints
@@ -55,7 +56,7 @@ class Persons:
 
     @classmethod
     def of(cls, sets: ChoiceData, by: ClassesBy) -> Persons:
-        """Return the persons of the table; with ``by="set"``, each choice set is a separate person."""
+        """Return the persons of the table, where each choice set is a separate person if ``by`` is "set"."""
         groups = sets.groups(None if by == "person" else sets.schema.choice_set)
         _, first, number = np.unique(groups, return_index=True, return_inverse=True)
         differing = {name: _differing(stored_values(column), first[number]) for name, column in sets.individual.items()}
@@ -65,11 +66,11 @@ class Persons:
 
     @property
     def has_several_sets(self) -> bool:
-        """Whether some person has several choice sets."""
+        """Whether any person has several choice sets."""
         return len(self.first) < len(self.number)
 
     def weights(self, sets: ChoiceData) -> Floats:
-        """Return the weights (N,) of the persons; raise InputError if a person has several different weights."""
+        """Return the weights (N,) of the persons, or raise InputError if a person has several different weights."""
         self._require_one(sets, sets.weights, f"the weight in column {sets.schema.weight!r}")
         return sets.weights[self.first]
 
@@ -96,7 +97,7 @@ class Persons:
 
 
 def _differing(values: Floats | Ints, first: Ints) -> Ints:  # (S,), (S,) first set of each set's person
-    """Return the sets whose value differs from the value in the person's first set; missing values count as equal."""
+    """Return the sets whose value differs from that in the person's first set, where missing values count as equal."""
     before = values[first]
     return np.flatnonzero((values != before) & ((values == values) | (before == before)))
 
@@ -110,7 +111,7 @@ class ClassProfile:
 
 
 def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]:  # (N, C)
-    """Return the profile of each class, with persons weighted by their mass (N, C) in the class."""
+    """Return the profile of each class, with persons weighted by their probability mass (N, C) in the class."""
     profiles = []
     for weights in mass.T:
         total = float(weights.sum())
@@ -128,7 +129,7 @@ def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]
 
 
 class LatentClasses(ChoiceModel):
-    """A mixture of latent classes; a subclass computes their shares and probabilities."""
+    """Base class of mixtures of latent classes, whose shares and probabilities a subclass computes."""
 
     @abstractmethod
     def _log_membership(self, sets: ChoiceData) -> Floats:
@@ -140,7 +141,7 @@ class LatentClasses(ChoiceModel):
 
     @property
     def classes_by(self) -> ClassesBy:
-        """The unit that belongs to a class: a "person" (or a set, if there is no person column), or a choice "set"."""
+        """The unit that belongs to a class: "person" or "set". Without a person column, the unit is the choice set."""
         by: ClassesBy = self.config.by
         return by
 
@@ -154,7 +155,7 @@ class LatentClasses(ChoiceModel):
 
         Returns
         -------
-        (S, C) shares for the individual of each choice set, before any choice is known.
+        Shares (S, C) for the individual of each choice set, before any choice is known.
         """
         return np.exp(self._log_membership(self._read(data)))
 
@@ -168,7 +169,7 @@ class LatentClasses(ChoiceModel):
 
         Returns
         -------
-        (S, C) shares for each choice set. If each person belongs to one class, the shares are conditional on all
+        Shares (S, C) for each choice set. If each person belongs to one class, the shares are conditional on all
         choices of the person in ``data``, and are the same for all sets of the person.
         """
         return np.exp(self._log_posterior(self._read(data, chosen=True)))
@@ -181,22 +182,22 @@ class LatentClasses(ChoiceModel):
         data
             Choice sets to predict, or a table with the columns of the model's schema and the person column.
         history
-            Earlier choice sets with known choices, in the same forms. For persons with earlier choices, the posterior
-            class shares given these choices are used; for other persons, the prior class shares.
+            Earlier choice sets with known choices, as choice sets or as a table. Persons with earlier choices get the
+            posterior class shares given these choices. Other persons get the prior class shares.
 
         Returns
         -------
-        (n_rows,) probabilities in the order of the rows; 0 for unavailable rows.
+        Probabilities (n_rows,) in the order of the rows, with 0 for unavailable rows.
 
         Raises
         ------
         InputError
-            If the model's classes are not classes of persons, or a table has no person column.
+            If the latent classes of the model are not classes of persons, or a table has no person column.
         """
         schema, column = self.schema, self.schema.person
         if column is None or self.classes_by == "set":
             raise InputError(
-                "earlier choices need classes of persons: read the table with person=<column>, fit with by='person'."
+                "earlier choices need classes of persons: read the table with person=<column> and fit with by='person'."
             )
         with_person = replace(schema.for_prediction(), person=column)
         sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, with_person)

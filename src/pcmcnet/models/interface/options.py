@@ -1,4 +1,4 @@
-"""Options of models: a dataclass describes them once, for ``help``, the command line and the site.
+"""Options of models, which a dataclass describes once for ``help``, the command line and the documentation.
 
 A model's options are the fields of a dataclass, its ``config_class``. The docstring of that class has a ``Parameters``
 section, and inherits the descriptions of the classes that it extends. Fields may share one description
@@ -30,7 +30,7 @@ _HEADING = re.compile(r"^\w+\n-+$", re.MULTILINE)
 
 
 class OptionDoc(NamedTuple):
-    """An option: its name, its default (``REQUIRED`` if it has none) and its one-line description."""
+    """An option with its name, its default (``REQUIRED`` if there is none) and its one-line description."""
 
     name: str
     default: Any
@@ -57,7 +57,7 @@ def _defaults(config_class: type) -> dict[str, Any]:
 
 
 def option_descriptions(config_class: type) -> dict[str, str]:
-    """Return a one-line description of each option; options of the class itself come before options of its bases."""
+    """Return a one-line description of each option, with options of the class itself before those of its bases."""
     descriptions: dict[str, str] = {}
     for owner in config_class.__mro__:
         descriptions |= {k: v for k, v in documented_parameters(owner.__doc__ or "").items() if k not in descriptions}
@@ -84,7 +84,7 @@ def with_parameters(docstring: str, arguments: type) -> str:
     """Return a docstring that describes all fields of a dataclass in its ``Parameters`` section.
 
     Descriptions that the docstring already has stay as they are. Missing descriptions are taken from the dataclass and
-    its bases, in this order, each with the default.
+    then from its bases, each with the default.
     """
     text = inspect.cleandoc(docstring)
     documented = documented_parameters(docstring)
@@ -121,7 +121,7 @@ P = ParamSpec("P")
 def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Declare that a model's constructor takes the fields of a dataclass.
 
-    Type checkers and editors then know them, and :class:`ChoiceModel` adds their descriptions to the class docstring.
+    Type checkers and editors then know the options, and :class:`ChoiceModel` adds their descriptions to the docstring.
     """
 
     def declare(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
@@ -132,7 +132,7 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
 
 
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
-    """Return a config with these options; if one is unknown, raise a ConfigError that suggests the nearest name."""
+    """Return a config with these options, or raise ConfigError with the nearest name if an option is unknown."""
     names = option_names(config_class)
     for name in options:
         if name not in names:

@@ -1,4 +1,4 @@
-"""Parse options such as ``hidden=512,512`` or ``random.price=normal`` by the types of the config's fields."""
+"""Parse options such as ``hidden=512,512`` or ``random.price=normal``, using the types of the config's fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 
 def parse_options(config_class: type, words: Iterable[str], into: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return several options as a dict; entries of a mapping, as in random.price=normal, are merged."""
+    """Return several options as a dict, in which entries of a mapping such as random.price=normal are merged."""
     options = {} if into is None else into
     for word in words:
         name, value = parse_option(config_class, word)
@@ -56,7 +56,7 @@ def _parse_entry(option: str, key: str, text: str, kind: Any) -> Any:
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """Parse a value; for a union, use the first of its types that fits the text."""
+    """Parse a value, using the first type that fits the text if the type is a union."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(None) in kinds and text.lower() in ("", "none"):
         return None
@@ -93,7 +93,7 @@ def _parse_one(text: str, kind: Any) -> Any:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Split name:value,name:value into pairs; names may contain commas and colons, values may not."""
+    """Split name:value,name:value into pairs, where only names may contain commas and colons."""
     pairs, at = [], 0
     while text[at:].strip(" ,"):
         match = _PAIR.match(text, at)
@@ -105,12 +105,12 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _is_range(kind: Any) -> bool:
-    """Return whether a type is a pair of bounds, each a number or None."""
+    """Return True if a type is a pair of bounds, each of which is a number or None."""
     return get_origin(kind) is tuple and get_args(kind) == (float | None, float | None)
 
 
 def _parse_range(text: str) -> tuple[float | None, float | None]:
-    """Parse low..high; either bound may be missing."""
+    """Parse bounds of the form low..high, where either bound may be missing."""
     low, dots, high = (part.strip() for part in text.partition(".."))
     if not dots:
         raise ValueError(text)
@@ -118,7 +118,7 @@ def _parse_range(text: str) -> tuple[float | None, float | None]:
 
 
 def _describe(kind: Any) -> str:
-    """Return a description of the values that a type allows, for messages."""
+    """Return a description of the values that a type allows, for use in messages."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_describe(k) for k in get_args(kind))
     if get_origin(kind) is tuple:

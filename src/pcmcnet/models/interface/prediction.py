@@ -1,4 +1,4 @@
-"""Predict log-probabilities of the rows of a table, by one of two routes.
+"""Predict log-probabilities of the rows of a table, either in memory or in chunks.
 
     in memory    table  ->  ChoiceData, with all checks  ->  ``model._log_proba``  ->  in the order of the rows
     in chunks    chunks of whole choice sets, read in a thread  ->  checked or encoded in threads  ->  predicted
@@ -8,9 +8,9 @@
 :mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks are read
 by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have already been checked.
 
-Error messages state the number of bad rows in the whole table, which is not known from a single chunk. So a chunk that
-may contain an error ends the second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the
-whole table, or scans it, which either raises the error or returns the probabilities.
+Error messages state the number of bad rows in the whole table, which is not known from a single chunk. A chunk that may
+contain an error therefore ends prediction in chunks with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then
+reads or scans the whole table, which either raises the error or returns the probabilities.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_MISS = 1e-3  # tolerance for sums of probabilities: float32 networks with th
 
 @default_torch_settings()
 def log_proba(model: ChoiceModel, data: Any) -> Floats:
-    """Return log-probabilities in row order; see ``ChoiceModel.predict_log_proba`` for the accepted data."""
+    """Return log-probabilities in row order, for any data that ``ChoiceModel.predict_log_proba`` accepts."""
     schema = model.schema.for_prediction()
     if isinstance(data, ScannedData):
         with report_unseen_once():
@@ -62,7 +62,7 @@ def log_proba(model: ChoiceModel, data: Any) -> Floats:
 
 
 def in_row_order(sets: ChoiceData, values: Floats, data: Any) -> Floats:
-    """Return values in the order of the rows of ``data``; tables have no rows for outside options."""
+    """Return values in the order of the rows of ``data``, without outside options that have no row in a table."""
     ordered: Floats = sets.to_rows(values, fill=-np.inf)
     return ordered if isinstance(data, ChoiceData) else ordered[: sets.n_rows - sets.added]
 
@@ -80,9 +80,9 @@ def table_log_proba(model: ChoiceModel, source: ChunkSource) -> Floats | ChunkPr
 
 
 def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
-    """Yield the log-probabilities of the rows of each chunk; -inf for unavailable rows.
+    """Yield the log-probabilities of the rows of each chunk, with -inf for unavailable rows.
 
-    While a chunk is predicted, a thread checks the next one. The first problem, if any, is the last value.
+    While a chunk is predicted, a thread checks the next one. If there is a problem, it is yielded as the last value.
     """
     reader = ChunkReader(model.schema.for_prediction())
     with closing(results_in_order(partial(reader.read, chunk) for chunk in chunks)) as checked:
@@ -91,12 +91,12 @@ def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem])
 
 
 def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[Ints, Floats]]:
-    """Yield the row numbers of each shard with their log-probabilities; -inf for unavailable rows."""
+    """Yield the row numbers of each shard and their log-probabilities, with -inf for unavailable rows."""
     return _in_threads(model, (partial(_shard_log_proba, model, shard) for shard in data.chunks()))
 
 
 def _in_threads(model: ChoiceModel, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
-    """Yield the results of tasks in their order; several run at the same time if the model allows it."""
+    """Yield the results of tasks in order, running several tasks at the same time if the model allows it."""
     n_threads = model._parallel_chunks
     return results_in_order(tasks, n_threads) if n_threads > 1 else (task() for task in tasks)
 

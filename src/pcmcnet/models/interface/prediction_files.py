@@ -1,11 +1,12 @@
-"""Predict a table larger than memory: write copies of its files with the probability of each row.
+"""Predict a table larger than memory, and write copies of its files with the probability of each row.
 
     as it is read    chunks of whole sets  ->  their probabilities  ->  files with one more column, copied by a thread
     by a scan        shards of whole sets  ->  probabilities, each at its row's position on disk  ->  the same files
 
-The first route reads the ids once and the rows once. It requires that the rows of each choice set are adjacent and that
-there are no content columns. If a chunk has an error, the table is scanned, since only a scan can report on all rows.
-Choice sets may span several files. All files are written before the first one is moved to its final location.
+Prediction without a scan reads the ids once and the rows once, and requires that the rows of each choice set are
+adjacent and that there are no content columns. If a chunk has an error, the table is scanned, since only a scan can
+report on all rows. Choice sets may span several files. All files are written before the first one is moved to its final
+location.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def predict_folder(
     cache: Path | None = None,
     memory: str | int = "1 GiB",
 ) -> int:
-    """Write a table with the probability of each row as a new column, one Parquet file for each file of the table.
+    """Write a table with the probability of each row as a new column, with one Parquet file per file of the table.
 
     Parameters
     ----------
@@ -67,12 +68,12 @@ def predict_folder(
     table
         A folder of Parquet files, or a file: see ``ChoiceData.scan``.
     output
-        Output folder. Files keep their names and rows their order.
+        Output folder. Files keep their names, and rows keep their order.
     column
         Name of the new column (default "probability").
     cache
-        Folder for the converted table: see ``ChoiceData.scan``. None (default) scans the table only if necessary, and
-        removes the converted table at the end.
+        Folder for the converted table: see ``ChoiceData.scan``. If None (default), the table is scanned only if
+        necessary, and the converted table is removed at the end.
     memory
         Memory limit (default "1 GiB"): see ``ChoiceData.scan``.
 
@@ -130,9 +131,9 @@ def _sources(table: Path) -> list[dict[str, Any]]:
 
 
 def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | None:
-    """Return the chunks of a table on disk; None if a scan is needed.
+    """Return the chunks of a table on disk, or None if a scan is needed.
 
-    A scan is needed if a column is not supported here, or if the rows of a choice set are not adjacent.
+    A scan is needed if a column cannot be read in chunks, or if the rows of a choice set are not adjacent.
     """
     schema = model.schema.for_prediction()
     stream = open_stream(table, schema.columns)
@@ -145,8 +146,8 @@ def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | N
 
 @default_torch_settings()
 def _predict_chunks(model: ChoiceModel, source: FileChunks, outputs: OutputFiles) -> int | None:
-    """Predict chunk by chunk while a thread writes the rows; return the number of rows, or None if a scan is needed."""
-    log.info("predicting %s as it is read", source.stream.path)
+    """Predict in chunks while a thread writes the rows, and return the number of rows, or None if a scan is needed."""
+    log.info("predicting %s while reading it", source.stream.path)
     with closing(source.chunks()) as chunks, closing(outputs.writer()) as writer, report_unseen_once() as unseen:
         tasks = (partial(_write, writer, log_p) for log_p in model._log_proba_of_chunks(chunks))
         *_, last = [next(writer), *results_in_order(tasks)]
@@ -162,7 +163,7 @@ def _write(writer: Generator[bool, Floats, None], log_p: Floats | ChunkProblem) 
 
 
 def _predict_shards(model: ChoiceModel, data: ScannedData, outputs: OutputFiles, file: Path) -> int | None:
-    """Predict shard by shard, then write the files; return the number of rows, or None if the table has changed."""
+    """Predict in shards, then write the files, and return the number of rows, or None if the table has changed."""
     rows = data.n_rows
     with _reserved_file(file, rows), report_unseen_once():
         # 1. Write each probability at the place of its row, since shards are not in the order of the table.
@@ -177,7 +178,7 @@ def _predict_shards(model: ChoiceModel, data: ScannedData, outputs: OutputFiles,
 
 
 class CopiedFile(NamedTuple):
-    """A file of the table, and the output file with one more column."""
+    """A file of the table, and its output file with an additional column."""
 
     stream: TableStream
     target: Path
@@ -186,7 +187,7 @@ class CopiedFile(NamedTuple):
 
 @dataclass
 class OutputFiles:
-    """Copies of a table's files with one more column: written to a temporary folder, then moved to their targets."""
+    """Copies of a table's files with an additional column, which are written to a temporary folder and then moved."""
 
     files: Callable[[], Iterable[CopiedFile]]
     column: str
@@ -203,7 +204,7 @@ class OutputFiles:
     def writer(self) -> Generator[bool, Floats, None]:
         """Return a generator that receives values of the new column and writes the files.
 
-        It yields True once it has received a value for every row of the table.
+        The generator yields True once it has received a value for every row of the table.
         """
         self.moves.clear()
         values = np.empty(0)  # sent but not written yet
@@ -221,14 +222,14 @@ class OutputFiles:
             yield False
 
     def move_to_targets(self) -> None:
-        """Move all files to their targets."""
+        """Move all files to their final locations."""
         for path, target in self.moves:
             with atomic_write(target) as temporary:
                 path.replace(temporary)
 
 
 def _require_no_other_files(output: Path, targets: Mapping[Path, Path], column: str) -> None:
-    """Raise an error if the output folder has files that do not belong to the result, or would be overwritten."""
+    """Raise an error if the output folder has files of another result, or if the table would be overwritten."""
     for file, target in targets.items():
         if target.exists() and target.samefile(file):
             raise SchemaError(f"{target} is the table itself: choose another output folder.")
@@ -255,7 +256,7 @@ def _reserved_file(path: Path, rows: int) -> Iterator[None]:
 
 
 def _probabilities(path: Path, rows: int) -> NDArray[np.float64]:
-    """Map the file of probabilities into memory; callers must not keep the map, since its pages count as memory."""
+    """Map the file of probabilities into memory. Callers must not keep the map, since its pages count as memory."""
     return np.memmap(path, np.float64, "r+", shape=rows) if rows else np.empty(0)
 
 
@@ -267,7 +268,7 @@ def _targets(table: Path, output: Path) -> dict[Path, Path]:
 
 
 def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[CopiedFile]:
-    """Yield the files of a table in order; each file is opened only when it is written."""
+    """Yield the files of a table in order, opening each file only when it is written."""
     for file, target in _targets(table, output).items():
         stream = open_as_written(file, schema.number_columns, schema.name_columns)
         sample = next(stream.batches(SAMPLED_ROWS), None)

@@ -1,4 +1,4 @@
-"""Saved models: the run folder, the manifest, the file checks, and loading without executing any code."""
+"""Saved models: model folders, manifests, file checks, and loading without executing any code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 
 
 
 def read_file(folder: Path, name: str, size: Any = None, *, max_bytes: int = MAX_FOLDER_BYTES) -> bytes:
-    """Return the content of a file in the folder, with all checks; ``size`` is its recorded size, if known."""
+    """Return the content of a file in the folder after all checks, given its recorded size if known."""
     if Path(name).name != name:
         raise ArtifactError(f"{folder}: expected a plain file name in {MANIFEST}, got {name!r}.")
     try:
@@ -110,12 +110,12 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
 
 
 def fit_entries(model: ChoiceModel) -> dict[str, Any]:
-    """Return the facts about the training table and the fit as plain values for JSON."""
+    """Return the facts about the training table and the fit as JSON-compatible values."""
     return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
 
 
 def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
-    """Return the checked content of ``model.json``; ``digest`` is its expected SHA-256, or None."""
+    """Return the checked content of ``model.json``, whose SHA-256 must be ``digest`` if it is given."""
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
     if not (path / MANIFEST).exists():
@@ -156,7 +156,7 @@ def _require_digest(path: Path, content: bytes, digest: str | None) -> None:
 
 
 def checked_files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return all files of the manifest except the card; raise ArtifactError if a hash differs."""
+    """Return all files of the manifest except README.md, or raise ArtifactError if a hash differs."""
     files: dict[str, bytes] = {}
     max_bytes, sizes = MAX_FOLDER_BYTES, manifest.get("sizes", {})
     for name, digest in manifest["files"].items():
@@ -170,12 +170,12 @@ def checked_files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """Return the hash of all entries of the manifest, which is stored in it as ``sha256``."""
+    """Return the hash of all entries of the manifest, which the manifest stores as ``sha256``."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def parse_saved_json(content: bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError for lone surrogates, which could not be saved again."""
+    """Return the value of a JSON text, or raise ValueError for lone surrogates, which could not be saved again."""
     value = json.loads(content)
     json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -217,7 +217,7 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
 
 
 def state_files(model: ChoiceModel) -> dict[str, bytes]:
-    """Return the files of a fitted model, apart from its manifest; :func:`restore_model` reads them."""
+    """Return the files of a fitted model, apart from its manifest, for :func:`restore_model`."""
     return {
         "config.json": json_bytes(asdict(model.config)),
         "schema.json": json_bytes(model.schema.to_dict()),
@@ -236,16 +236,16 @@ def restore_model(
     name
         Name of the model in the registry.
     fit
-        The entries of :func:`fit_entries`.
+        Facts about the fit, as returned by :func:`fit_entries`.
     files
-        The files of :func:`state_files`.
+        Files of the model, as returned by :func:`state_files`.
     extras
         Constructor arguments that are not options, such as ``encoders``.
 
     Raises
     ------
     Exception
-        If a file is damaged: any exception of the readers. :func:`load` turns it into an ArtifactError.
+        If a file is damaged, its reader may raise any exception, which :func:`load` converts to an ArtifactError.
     """
     from pcmcnet.models import KINDS
 
@@ -285,7 +285,7 @@ def require_free_folder(folder: Path) -> None:
 
 
 def _belongs_to_run(path: Path) -> bool:
-    """Return whether a file, or the folder of a member, was written by this library."""
+    """Return True if a file or the folder of a member was written by this library."""
     if path.is_dir():
         return path in member_folders(path.parent) and all(map(_belongs_to_run, path.iterdir()))
     name = _final_name(path)
@@ -294,12 +294,12 @@ def _belongs_to_run(path: Path) -> bool:
 
 
 def _final_name(path: Path) -> str:
-    """Return the name of a file; for a partially written file, the name that it was meant to get."""
+    """Return the name of a file or, for a partially written file, its intended name."""
     return path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder under a temporary name and rename it; if the folder exists, write file by file into it."""
+    """Write a new folder under a temporary name and rename it, or write file by file if the folder exists."""
     with explain_write_errors(folder):
         if folder.exists():
             _fill(folder, files)
@@ -321,7 +321,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files in their order, the manifest last; after an error, remove them."""
+    """Write all files in order, with the manifest last, and remove them after an error."""
     try:
         for name, content in files.items():
             write_bytes(folder / name, content, named=folder)
@@ -332,18 +332,19 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, digest: str | None = None) -> ChoiceModel:
-    """Load a model that was saved by ``model.save``; all files except the card are checked against their hashes.
+    """Load a model that was saved by ``model.save``, after checking the hashes of all files except README.md.
 
     Parameters
     ----------
     folder
-        Path of the model folder. No code in the folder is executed; see SECURITY.md for folders from untrusted sources.
+        Path of the model folder. No code in the folder is executed. SECURITY.md has advice on folders from untrusted
+        sources.
     encoders
         Custom encoders that the model was fitted with, by column (default None), built in the same way as for the fit.
-        The weights of torch modules are read from the folder; frozen encoders must be the same as in the fit.
+        The weights of torch modules are read from the folder. Frozen encoders must be the same as in the fit.
     digest
-        Expected SHA-256 of ``model.json``, as printed by ``sha256sum`` (default None: any). This hash covers all files
-        except the card.
+        Expected SHA-256 of ``model.json``, as printed by ``sha256sum``. If None (default), the hash is not compared.
+        The hash covers all files except README.md.
 
     Returns
     -------
@@ -353,7 +354,8 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
     Raises
     ------
     ArtifactError
-        If the folder is not a model, is damaged or altered, has another digest, or was saved by a newer version.
+        If the folder is not a saved model, is damaged or altered, has a different digest, or was saved by a newer
+        version.
     ConfigError
         If the model does not support encoders, or the digest is malformed.
     """
@@ -378,7 +380,7 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
 
 
 def _load_error(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
-    """Return the error for a folder that cannot be loaded; if a newer version saved it, suggest an upgrade."""
+    """Return the error for a folder that cannot be loaded, which suggests an upgrade if a newer version saved it."""
     why = short_line(str(error).removeprefix(f"{path}: ") or type(error).__name__)
     theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
     if _newer(theirs, ours):
@@ -392,7 +394,7 @@ def _load_error(path: Path, manifest: Mapping[str, Any], error: Exception) -> Ar
 
 
 def _newer(theirs: Any, ours: str) -> bool:
-    """Return whether the first version is newer; versions such as 0.10.1 are compared number by number."""
+    """Return True if the first version is newer, comparing versions such as 0.10.1 number by number."""
     numbers = [[int(part[:9]) for part in re.findall(r"\d+", str(version))[:3]] for version in (theirs, ours)]
     return all(numbers) and numbers[0] > numbers[1]
 

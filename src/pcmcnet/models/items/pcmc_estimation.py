@@ -1,7 +1,7 @@
 """Estimation of Markov chains over items: one chain, by L-BFGS or SLSQP, or a mixture of chains, one per latent class.
 
-Each *distinct set* of items appears once, with the counts of the choices from it. An *entry* is an item of a distinct
-set; the M entries of all distinct sets are numbered 0, ..., M - 1.
+Each *distinct set* of items is stored once, with the counts of its choices. An *entry* is an item of a distinct set;
+the M entries of all distinct sets are numbered 0, ..., M - 1.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def bradley_terry_chain(sets: DistinctSets, n: int, ridge: float = 0.0) -> Float
 
 
 def chain_log_p(scores: Tensor, mask: Tensor) -> Tensor:  # (B, J, J), (B, J) -> (B, J)
-    """Return the log stationary distributions of chains with these log-rates; padding gets -inf."""
+    """Return the log of each chain's stationary distribution, given log-rates, with -inf for padding."""
     return log_probabilities(solve_chain(rates_of_scores(scores, mask, rate="exp", epsilon=0.0), mask), mask)
 
 
@@ -100,7 +100,7 @@ class PairBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class ChainProblem:
-    """The P ordered pairs of items that are together in a distinct set, and the prior mean of their log-rates."""
+    """The P ordered pairs of items that occur together in a distinct set, and the prior mean of their log-rates."""
 
     start: Floats  # (n, n) log-rates of the prior
     pairs: Ints  # (P,) i n + j for (i, j)
@@ -160,7 +160,7 @@ def fit_chain(
     rng: np.random.Generator,
     path: Sequence[float] = (),
 ) -> FittedChain:
-    """Fit log-rates from the prior (n, n) and from random starts around it; return the best fit.
+    """Fit log-rates from the prior (n, n) and from random starts around it, and return the best fit.
 
     ``path`` is a sequence of stronger ridges. The first start follows this sequence: each fit begins where the previous
     one ended.
@@ -190,7 +190,7 @@ def _pair_batches(sets: DistinctSets, pairs: Ints, n: int) -> Iterator[PairBatch
 
 
 def _fit_by_slsqp(problem: ChainProblem, start: Floats, options: ChainOptions) -> Minimum:
-    """Minimise over rates with q_ij + q_ji >= 1, as published; the minimum is returned as log-rates."""
+    """Minimise over rates with q_ij + q_ji >= 1, as published, and return the minimum as log-rates."""
     from scipy.optimize import minimize
 
     # 1. The constraints: one row per unordered pair of items, with a 1 for each of its two rates.
@@ -228,7 +228,7 @@ def _log_likelihood(log_p: Tensor, batch: PairBatch) -> Tensor:  # (B, J) -> ()
 
 
 class ClassChains(NamedTuple):
-    """Log-rates and class shares, the largest class first."""
+    """Log-rates and shares of the latent classes, in descending order of the shares."""
 
     log_rates: Floats  # (K, n, n)
     shares: Floats  # (K,)
@@ -241,7 +241,7 @@ class ClassChains(NamedTuple):
 
 
 class Choosers(NamedTuple):
-    """The choices of N persons: how often each of U distinct pairs of a person and a chosen entry occurs."""
+    """Choices of N persons, as counts of the U distinct pairs of a person and a chosen entry."""
 
     weights: Floats  # (N,)
     person: Ints  # (U,)
@@ -267,7 +267,7 @@ class Choosers(NamedTuple):
 
     @classmethod
     def of_sets(cls, entries: Ints, weights: Floats) -> Choosers:
-        """Treat each choice set as a separate person; merge those with the same choice and add their weights."""
+        """Treat each choice set as a separate person, and merge persons who made the same choice."""
         cases, case = np.unique(entries, return_inverse=True)
         total = np.bincount(case, weights=weights).astype(np.float64)
         return cls(total, np.arange(len(cases)), cases, np.ones(len(cases)))
@@ -299,7 +299,7 @@ class ClassProblem:
     def logits(self, rng: np.random.Generator, starts: int) -> Floats:
         """Fit a mixture of logits from random starts and return its parameters x.
 
-        Each start runs for a few iterations; the best one continues to convergence.
+        Each start runs for a few iterations, and only the best start continues to convergence.
         """
         K, n = self.classes, self.n
         fixed = torch.zeros(K, len(self.pairs.pairs), dtype=torch.float64)
@@ -316,7 +316,7 @@ class ClassProblem:
         return np.concatenate([minimum.x, fixed.numpy().ravel()])
 
     def fit(self, x: Floats, ridge: float, tolerance: float) -> Minimum:
-        """Minimise the objective, starting at x. With an infinite ridge, x is a mixture of logits and is returned."""
+        """Minimise the objective, starting at x. With an infinite ridge, return x, a mixture of logits."""
         head = self.classes * (1 + self.n)
 
         def objective(x: Tensor) -> Tensor:
@@ -327,7 +327,7 @@ class ClassProblem:
         return lbfgs(objective, x, max_iter=self.options.max_iter, tolerance=tolerance)
 
     def chains(self, x: Floats) -> ClassChains:
-        """Return the chains that the parameters x describe, the largest class first."""
+        """Return the chains that the parameters x describe, in descending order of the class shares."""
         head, d = self._parts(x)
         log_rates = self._log_rates(head, d).numpy()
         log_rates[:, np.arange(self.n), np.arange(self.n)] = 0.0
@@ -358,7 +358,7 @@ class ClassProblem:
         return torch.cat(parts, 1)[:, self.order]
 
     def _objective(self, head: Tensor, d: Tensor, ridge: float) -> Tensor:
-        """Return minus the mean log-likelihood, plus the smoothing and the penalties."""
+        """Return the negative mean log-likelihood, plus the smoothing and penalty terms."""
         # 1. Mix the likelihood of each person over the classes.
         log_shares = torch.log_softmax(head[: self.classes], 0)
         log_p = self._log_p(self._log_rates(head, d))

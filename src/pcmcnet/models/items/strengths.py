@@ -1,11 +1,12 @@
-"""Models with one strength per item: the common part of Bradley-Terry's and Thurstone's models.
+"""Models with one strength per item: the common part of the Bradley-Terry and Thurstone models.
 
-Both models give item i a strength s_i, and fix the strength of the most frequently chosen item at 0. They maximise the
-log-likelihood of the counts of the distinct sets, minus ridge / 2 sum_i (s_i - mean s)^2. Without a ridge, a unique
-finite maximum exists if and only if, for every division of the items into two groups, some item of each group was
-chosen over an item of the other group (Ford, 1957). Additive smoothing ensures this within each connected group of
-items, because every item then has a positive count in each of its sets. A ridge also ensures a unique finite maximum,
-and replaces the smoothing. Items that are not connected by a chain of choice sets cannot be compared.
+The Bradley-Terry and Thurstone models give item i a strength s_i, and fix the strength of the most frequently chosen
+item at 0. Both models maximise the log-likelihood of the counts of the distinct sets, minus ridge / 2 sum_i (s_i - mean
+s)^2. Without a ridge, a unique finite maximum exists if and only if, for every division of the items into two groups,
+some item of each group was chosen over an item of the other group (Ford, 1957). Additive smoothing ensures such a
+maximum within each connected group of items, because every item then has a positive count in each of its sets. A ridge
+also ensures a unique finite maximum, and replaces the smoothing. Items that are not connected by a chain of choice sets
+cannot be compared.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ CENTRING_SHARE = 1e-6  # centring ridge, as a share of the largest count
 
 
 class StrengthEstimate(NamedTuple):
-    """Strengths (n,), the negative Hessian (n, n) of the objective at these strengths, and how the search ended."""
+    """Strengths (n,), the negative Hessian (n, n) of the objective at these strengths, and the status of the search."""
 
     strengths: Floats
     hessian: Floats
@@ -70,8 +71,8 @@ def fit_log_strengths(
 ) -> StrengthEstimate:
     """Fit the log-strengths of a logit by Newton's method, with a penalty of ridge / 2 times the sum of their squares.
 
-    The log-strength of ``reference`` stays 0. Without a reference, the ridge centres the log-strengths of items that
-    share sets; items in no set stay at 0.
+    The log-strength of the item ``reference`` is fixed at 0. Without a reference, the ridge centres the log-strengths
+    of items that share sets; items in no set stay at 0.
     """
     # 1. Compute the constants of the search: the choices from each set, and the cells of the Hessian.
     free = np.arange(n) != reference
@@ -220,18 +221,18 @@ def require_penalty(name: str, value: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltyRecord:
-    """A penalty that was learnt.
+    """Record of a penalty that was learnt from held-out choice sets.
 
     Parameters
     ----------
     penalty
-        Penalty for the final fit to all choice sets; infinite for the plain logit.
+        Penalty for the final fit to all choice sets. An infinite penalty gives the plain logit.
     trials
-        Penalties that were tried, from the first rung on; empty if there are too few choice sets.
+        Penalties that were tried, in order. The tuple is empty if there are too few choice sets.
     held_out_sets
         Number of held-out choice sets that each trial predicted.
     strength_ridge
-        Ridge on the strengths of the logit that a model with context effects starts from; 0 if smoothing is used.
+        Ridge on the strengths of the logit that a model with context effects starts from, or 0 if smoothing is used.
     """
 
     penalty: float
@@ -247,7 +248,7 @@ class PenaltyRecord:
 
     @property
     def stronger(self) -> list[float]:
-        """Penalties above the chosen one that were tried; the final fit uses them first, one after another."""
+        """Trial penalties larger than the chosen one, which the final fit uses first, in the same order."""
         return [trial.value for trial in self.trials if trial.value > self.penalty]
 
     @property
@@ -275,7 +276,7 @@ class SearchRecord(FitRecord):
     nll
         Mean negative log-likelihood of the training choices.
     penalty
-        How the penalty was learnt; None if it was given as an option.
+        Record of how the penalty was learnt, or None if the penalty was given as an option.
     """
 
     iterations: int
@@ -333,23 +334,23 @@ class CountedFold(NamedTuple):
 
 
 def held_out_entries(fold: Fold, universe: Universe | Grid) -> tuple[DistinctSets, Ints]:
-    """Return the distinct sets of the held-out part, and the entry chosen from each of its choice sets (H,)."""
+    """Return the distinct sets of the held-out part, and the chosen entry of each held-out choice set (H,)."""
     (sets,) = fold.held_out
     distinct = DistinctSets.of(sets, universe.index(sets))
     return distinct, distinct.entry[sets.offsets[:-1] + sets.require_chosen("fitting")]
 
 
 def choice_folds(data: ChoiceData, seed: int) -> list[Fold]:
-    """Return folds of the choice sets with several alternatives; an empty list if there are too few."""
+    """Return folds of the choice sets with several alternatives, or an empty list if there are too few sets."""
     return cross_folds(data.subset(data.sizes > 1), seed)
 
 
 def item_folds(data: ChoiceData, universe: Universe | Grid, seed: int) -> list[Fold]:
-    """Return folds of the choice sets with several alternatives; an empty list if there are too few.
+    """Return folds of the choice sets with several alternatives, or an empty list if there are too few sets.
 
     In a table of counts, each combination of a distinct set and a chosen item occurs once, with a weight. Such a table
-    is expanded, and its choices are held out individually, because holding out a whole combination would leave nothing
-    to learn it from.
+    is expanded, and its choices are held out individually, because holding out a whole combination would leave no
+    training data for it.
     """
     # 1. Number the combinations of a distinct set and a chosen item.
     cases = DistinctSets.of(data, universe.index(data)).entry[data.offsets[:-1] + data.require_chosen("fitting")]
@@ -387,7 +388,7 @@ def learn_penalty(
     smoothing: float,
     seed: int,
 ) -> PenaltyRecord:
-    """Learn the penalty of an item model; ``path(fold)`` returns a function that maps a penalty to held-out losses."""
+    """Learn the penalty of an item model. ``path(fold)`` returns a function from a penalty to held-out losses."""
     folds = item_folds(data, universe, seed)
     if not folds:
         return fallback_penalty(data)
@@ -407,7 +408,7 @@ def search_penalty(
     *,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Search a ladder of penalties; ``paths`` has one function per fold, which maps a penalty to losses.
+    """Search a ladder of penalties. ``paths`` contains one function per fold, from a penalty to held-out losses.
 
     With ``first_is_baseline``, the first rung is not a limit of the other rungs, and the stopping rule ignores it.
     """
@@ -441,7 +442,7 @@ class StrengthPrior(NamedTuple):
 def learn_strength_ridge(
     data: ChoiceData, universe: Universe | Grid, *, smoothing: float, precision: float = 1.0, seed: int
 ) -> PenaltyRecord:
-    """Learn the ridge on strengths; 0 means that only smoothing is used, as for a table with too few choice sets.
+    """Learn the ridge on strengths. A ridge of 0, also used for very small tables, means smoothing only.
 
     ``precision`` is the precision of the utility's error term, relative to its precision in the logit.
     """
@@ -476,11 +477,12 @@ class StrengthConfig:
     Parameters
     ----------
     smoothing
-        Number of choices added to every item of every distinct choice set of the training part if there is no ridge. 0
-        gives plain maximum likelihood; the fit raises InputError if there is no finite maximum.
+        Additive smoothing: the number of choices added to each item of each distinct choice set if there is no ridge. A
+        value of 0 gives plain maximum likelihood, and the fit then raises InputError if there is no finite maximum.
     ridge
         Precision of a normal prior that shrinks the strengths towards their mean. A ridge above 0 replaces the
-        smoothing; with 0, only smoothing is used. "auto" chooses a value, which may be 0, on held-out choice sets.
+        smoothing, and a ridge of 0 means that only smoothing is used. "auto" chooses a value, which may be 0, on
+        held-out choice sets.
     max_iter
         Maximum number of iterations of the search.
     tolerance
@@ -501,7 +503,7 @@ class StrengthConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedStrengths(FittedState):
-    """The items and their estimated strengths."""
+    """Fitted state of a strength model: the items and their estimated strengths."""
 
     universe: Universe
     strengths: Floats  # (n,)
@@ -511,7 +513,7 @@ class FittedStrengths(FittedState):
 
 
 class StrengthModel(ChoiceModel):
-    """Base class of models with one strength per item; a subclass turns strengths into probabilities."""
+    """Base class of models with one strength per item. Subclasses turn strengths into probabilities."""
 
     config_class = StrengthConfig
     config: StrengthConfig
@@ -575,17 +577,17 @@ class StrengthModel(ChoiceModel):
 
     @property
     def strengths_(self) -> Floats:
-        """Strengths of the items (n,); 0 for the reference."""
+        """Strengths (n,) of the items, with 0 for the reference item."""
         return self._state.strengths
 
     @property
     def errors_(self) -> Floats:
-        """Standard errors of the strengths (n,); 0 for the reference."""
+        """Standard errors (n,) of the strengths, with 0 for the reference item."""
         return self._state.errors
 
     @property
     def reference_(self) -> int:
-        """Index of the reference, the most frequently chosen item, whose strength is fixed at 0."""
+        """Index of the reference item, which is the most frequently chosen item and has a strength of 0."""
         return self._state.reference
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -635,14 +637,14 @@ class StrengthModel(ChoiceModel):
         strengths, errors = (np.array(entries[k], np.float64) for k in ("strengths", "standard_errors"))
         fits = all(x.shape == (universe.size,) and np.isfinite(x).all() for x in (strengths, errors))
         if not fits or reference not in range(universe.size):
-            raise ArtifactError("the saved strengths do not fit the saved items: save the model again.")
+            raise ArtifactError("the saved strengths do not match the saved items: save the model again.")
         return FittedStrengths(
             universe=universe, strengths=strengths, errors=errors, reference=reference, record=record
         )
 
 
 def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,)
-    """Return the standard errors from the inverse of the Hessian without the reference, whose standard error is 0."""
+    """Return standard errors from the inverse of the Hessian. The reference item has a standard error of 0."""
     free = np.arange(len(hessian)) != reference
     variances = np.diag(np.linalg.inv(hessian[np.ix_(free, free)]))
     if not (np.isfinite(variances) & (variances > 0)).all():

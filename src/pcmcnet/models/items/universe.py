@@ -1,13 +1,13 @@
 """Alternatives identified by their labels: the items of a universe, and the distinct sets of items with their counts.
 
 An item-indexed model has parameters for each item, or each pair of items, of the training part. Such a model treats a
-choice set only as a set S of items. Choice sets with the same items are therefore merged into one distinct set with
-counts
+choice set only as a set S of items. Choice sets with the same items are therefore merged into one distinct set, and the
+choices of each item are counted:
 
     C_iS = total weight of the choice sets with items S in which i was chosen,
 
-and the cost of computing the likelihood grows with the number D of distinct sets. The distinct sets are ragged: their
-items are stored in flat arrays of length M, set after set, and ``offsets`` (D + 1,) marks where each set begins. An
+The cost of computing the likelihood grows with the number D of distinct sets. The distinct sets are ragged: their items
+are stored one set after another in flat arrays of length M, and ``offsets`` (D + 1,) marks where each set begins. An
 element of these arrays, an item of a distinct set, is called an entry.
 """
 
@@ -39,7 +39,7 @@ MAX_NAMED_ITEMS = 5  # items listed in an error message
 
 @dataclass(frozen=True)
 class Universe:
-    """The items of the training part, sorted by name; item k has index k."""
+    """Items of the training part, sorted by name."""
 
     items: tuple[str, ...]
 
@@ -97,14 +97,14 @@ def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def require_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
-    """Raise ArtifactError if a saved array is not finite, or its shape does not fit the saved ``what``."""
+    """Raise ArtifactError if a saved array is not finite, or its shape does not match the saved ``what``."""
     for name, shape in shapes.items():
         if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-            raise ArtifactError(f"the saved {name} do not fit the saved {what}: save the model again.")
+            raise ArtifactError(f"the saved array {name} does not match the saved {what}: save the model again.")
 
 
 def require_labels(data: ChoiceData) -> Categorical:
-    """Return the labels of the alternatives. Raise InputError if the table has none."""
+    """Return the labels of the alternatives. Raise InputError if the table has no labels."""
     if data.labels is None:
         raise InputError(
             "a model of items identifies alternatives by their labels, but the table was read without labels: declare "
@@ -114,7 +114,7 @@ def require_labels(data: ChoiceData) -> Categorical:
 
 
 def require_informative_sets(data: ChoiceData) -> ChoiceData:
-    """Return the choice sets with a positive weight. Raise InputError if each has only one alternative."""
+    """Return the choice sets with positive weight. Raise InputError if none has several alternatives."""
     part = data.subset(data.weights > 0)
     if (part.sizes < 2).all():
         raise InputError("every choice set has a single alternative: there is nothing to learn.")
@@ -122,7 +122,7 @@ def require_informative_sets(data: ChoiceData) -> ChoiceData:
 
 
 def first_item_names(items: Sequence[str], index: Ints) -> str:
-    """Return the names of the first few items of an index as one string."""
+    """Return the names of the first few items in ``index`` as one string."""
     names = ", ".join(repr(items[int(k)]) for k in index[:MAX_NAMED_ITEMS])
     return names + (f" and {len(index) - MAX_NAMED_ITEMS} more" if len(index) > MAX_NAMED_ITEMS else "")
 
@@ -134,15 +134,15 @@ class DistinctSets:
     Attributes
     ----------
     items
-        (M,) items of the distinct sets, in ascending order within a set.
+        Items (M,) of the distinct sets, in ascending order within a set.
     offsets
-        (D + 1,) index of the first entry of each distinct set.
+        Index (D + 1,) of the first entry of each distinct set, with M at the end.
     counts
-        (M,) total weight of the choices of each entry; 0 if the choices are unknown.
+        Total weight of the choices of each entry (M,), or 0 if the choices are unknown.
     entry
-        (N,) entry of each alternative.
+        Index of each alternative's entry (N,).
     copies
-        (N,) number of alternatives of the same choice set with the same item. It is above 1 only if several
+        Number of alternatives of the same choice set with the same item (N,). The number is above 1 only if several
         alternatives of a set are in the same cell of a grid.
     """
 
@@ -154,12 +154,12 @@ class DistinctSets:
 
     @classmethod
     def of(cls, data: ChoiceData, index: Ints) -> DistinctSets:
-        """Build the distinct sets of choice data; ``index`` (N,) is the item of each alternative."""
+        """Build the distinct sets of choice data, given the item ``index`` (N,) of each alternative."""
         return cls.of_items(index, data.offsets, data.chosen, data.weights)
 
     @classmethod
     def of_items(cls, index: Ints, starts: Ints, chosen: Ints | None, weights: Floats) -> DistinctSets:
-        """Build the distinct sets of flat items (N,); ``starts`` (S + 1,) marks where each choice set begins."""
+        """Build the distinct sets of flat items (N,), given the ``starts`` (S + 1,) of the choice sets."""
         # 1. Sort the items of each choice set, and merge copies of an item.
         of_set = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # (N,)
         order = np.lexsort((index, of_set))
@@ -204,7 +204,7 @@ class DistinctSets:
             yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
 
     def to_alternatives(self, log_p: Floats) -> Floats:
-        """Return log-probabilities (N,) of alternatives from those (M,) of entries; copies of an item share equally."""
+        """Convert log-probabilities of entries (M,) to alternatives (N,). Copies of an item share its probability."""
         shared: Floats = log_p[self.entry] - np.log(self.copies)
         return shared
 
@@ -231,7 +231,7 @@ def padded_batches(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tu
 
 
 def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
-    """Merge equal sets of sorted items; return the distinct sets' items and offsets, and the entry of each item."""
+    """Merge equal sets of sorted items. Return the items and offsets of distinct sets, and the entry of each item."""
     starts = np.cumsum(sizes) - sizes
     entry = np.empty(len(items), np.int64)
     blocks, lengths, done = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
@@ -257,7 +257,7 @@ def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Bins of some features, given by their inner edges, and the labels that are separate items.
+    """Grid of binned features, given by the inner edges of the bins, and the labels that are separate items.
 
     A feature with k bins has k - 1 inner edges. A value equal to an edge belongs to the bin above it.
     """
@@ -323,7 +323,7 @@ class Grid:
 
 
 def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  # -> (labels, N)
-    """Return masks of the alternatives with each label; raise InputError if labels are given but the table has none."""
+    """Return a mask of alternatives per label. Unless ``labels`` is empty, a table without labels raises InputError."""
     if not labels:
         return np.zeros((0, len(data.rows)), bool)
     column = require_labels(data)
@@ -332,7 +332,7 @@ def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  
 
 
 def _numeric_values(data: ChoiceData, name: str) -> NDArray[np.float64]:
-    """Return the values (N,) of a numeric feature. Raise SchemaError if some are missing."""
+    """Return the values (N,) of a numeric feature. Raise SchemaError if values are missing."""
     if name not in data.features:
         raise SchemaError(f"bins: the table has no feature {name!r}." + did_you_mean(name, data.features))
     column = data.features[name]

@@ -1,1 +1,1 @@
-"""Logit models: utilities specified by a formula, estimated by maximum likelihood, with standard errors."""
+"""Logit models: utilities are specified by formulas and estimated by maximum likelihood, with standard errors."""

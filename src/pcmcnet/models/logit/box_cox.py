@@ -1,9 +1,10 @@
-"""Box-Cox transformation (Box & Cox, 1964), its derivative with respect to the exponent, and utility parameters.
+"""The Box-Cox transformation (Box & Cox, 1964), its derivative in the exponent, and the parameters of a utility.
 
     f(x, l) = (x^l - 1) / l,  log x at l = 0          df / dl = (x^l (u - 1) + 1) / l^2,  u = l log x
 
-for x > 0. l = 1 is linear and l = 0 is the logarithm. In terms of u, both are (log x)^(n+1) h_n(u) for n = 0, 1, with
-h_0(u) = (e^u - 1) / u and h_1(u) = (e^u (u - 1) + 1) / u^2. Near 0, h_1(u) = 1/2 + u/3 + u^2/8 + u^3/30 + ...
+The transformation is defined for x > 0. The exponent l = 1 gives a linear function, and l = 0 gives the logarithm. In
+terms of u, f and df / dl are (log x)^(n+1) h_n(u) for n = 0, 1, with h_0(u) = (e^u - 1) / u and h_1(u) = (e^u (u - 1) +
+1) / u^2. Near 0, h_1(u) = 1/2 + u/3 + u^2/8 + u^3/30 + ...
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SERIES_LIMIT = 1e-2  # |u| below which the closed form loses digits; six terms 
 
 
 def box_cox(x: Floats, exponent: float) -> Floats:
-    """Return f(x, l); inf on overflow."""
+    """Return the Box-Cox transformation f(x, l), or inf on overflow."""
     log_x = np.log(x)
     if exponent == 0:
         return log_x
@@ -29,7 +30,7 @@ def box_cox(x: Floats, exponent: float) -> Floats:
 
 
 def box_cox_slope(x: Floats, exponent: float) -> Floats:
-    """Return df(x, l) / dl; inf on overflow."""
+    """Return the derivative df(x, l) / dl, or inf on overflow."""
     log_x = np.log(x)
     u = exponent * log_x
     series = 1 / 2 + u / 3 + u**2 / 8 + u**3 / 30 + u**4 / 144 + u**5 / 840
@@ -54,7 +55,7 @@ def box_cox_slope(x: Floats, exponent: float) -> Floats:
 
 
 class LinearisedUtility(NamedTuple):
-    """A utility linearised at given parameters: M (N, L + J), c (L + J,) and G (L + J, K), as defined above."""
+    """A utility linearised at given parameters: the arrays M (N, L + J), c (L + J,) and G (L + J, K)."""
 
     matrix: Floats
     coefficients: Floats
@@ -62,10 +63,10 @@ class LinearisedUtility(NamedTuple):
 
 
 class UtilityForm(NamedTuple):
-    """How a utility depends on its parameters.
+    """Description of how a utility depends on its parameters.
 
-    The utility has L columns. J columns of the table have an exponent to estimate (``curves``). In WTP space, ``cost``
-    is the column in whose units the other parameters are measured.
+    The utility has L columns. ``curves`` lists the J columns of the table with a Box-Cox exponent to estimate. In WTP
+    space, ``cost`` is the column in whose units the other parameters are measured.
     """
 
     columns: tuple[str, ...]
@@ -75,7 +76,7 @@ class UtilityForm(NamedTuple):
 
     @property
     def is_linear(self) -> bool:
-        """True if the parameters are the coefficients."""
+        """Whether the parameters are the coefficients of the columns."""
         return not self.curves and self.cost is None
 
     @property
@@ -87,7 +88,7 @@ class UtilityForm(NamedTuple):
 
     @property
     def null_values(self) -> Floats:
-        """(K,) values under the null hypothesis, also used as starting values: coefficients 0, exponents 1."""
+        """Values (K,) under the null hypothesis and default starting values: 0 for coefficients, 1 for exponents."""
         return np.repeat([0.0, 1.0], [len(self.columns), len(self.curves)])
 
     def exponents(self, values: Floats) -> Floats:  # (K,) -> (J,)
@@ -103,7 +104,7 @@ class UtilityForm(NamedTuple):
         return b
 
     def parameters(self, coefficients: Floats, exponents: Floats) -> Floats:  # (L,), (J,) -> (K,)
-        """Return theta, the inverse of ``coefficients``."""
+        """Return the parameters theta for given coefficients and exponents, as the inverse of ``coefficients``."""
         beta = coefficients.copy()
         if self.cost is not None:
             at = self.columns.index(self.cost)

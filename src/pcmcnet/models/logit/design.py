@@ -1,4 +1,4 @@
-"""Design matrix of a utility: a formula and a training part define its columns, which are computed for any table.
+"""Design matrix of a utility: a formula and a training part define the columns, which can be computed for any table.
 
 Levels, reference levels and means are learnt only from the training part and are saved with the model.
 """
@@ -47,9 +47,9 @@ from pcmcnet.models.logit.formula import (
 
 
 class UnseenLabelError(InputError):
-    """An alternative has a label that was not in the training part.
+    """Error for an alternative with a label that was not in the training part.
 
-    The attributes ``label`` and ``what`` (the rest of the sentence) let a caller describe the row differently.
+    A caller can use the attributes ``label`` and ``what`` (the end of the message) to describe the row differently.
     """
 
     def __init__(self, label: str, where: str, what: str) -> None:
@@ -58,9 +58,9 @@ class UnseenLabelError(InputError):
 
 
 def learn_labels(terms: Formula, data: ChoiceData, chosen: Ints, reference: str | None) -> LevelCode | None:
-    """Learn the labels if the formula has constants or alternative-specific coefficients; else return None.
+    """Learn the labels, or return None if the formula has no constants or alternative-specific coefficients.
 
-    ``chosen`` holds the rows of the chosen alternatives.
+    ``chosen`` contains the row numbers of the chosen alternatives.
     """
     if not (terms.constants or terms.individual or terms.specific):
         return None
@@ -78,7 +78,7 @@ def learn_labels(terms: Formula, data: ChoiceData, chosen: Ints, reference: str 
 
 
 def label_dummies(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:  # -> (N, k), k labels
-    """Return a dummy variable for each label, the reference first; raise UnseenLabelError for an unknown label."""
+    """Return dummy variables of labels, with the reference first, or raise UnseenLabelError for an unknown label."""
     labels = require_labels(data)
     index = {level: k for k, level in enumerate(code.names)}
     column_of_code = np.array([index.get(c, -1) for c in labels.categories], np.int64)
@@ -88,7 +88,7 @@ def label_dummies(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str,
         raise UnseenLabelError(
             labels.categories[labels.codes[row]],
             f"table row {data.rows[row]}",
-            f"was not in the training data, so it has no constant; {int((column < 0).sum())} such rows. Fit without "
+            f"was not in the training data, so it has no constant ({int((column < 0).sum())} such rows). Fit without "
             f"constants (formula '... | 0'), or use pcmcnet, which uses only the features of alternatives.",
         )
     dummies = np.zeros((len(column), len(code.names)))
@@ -106,10 +106,10 @@ _LINEAR_FUNCTIONS = (None, "standardise", "piecewise")
 
 
 def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = True) -> float:
-    """Return the unit u of a coefficient; ``data`` may have no rows.
+    """Return the unit u of a coefficient, given a table that may have no rows.
 
-    Raise InputError if the coefficient is not a marginal utility; with ``money``, also if it belongs to a level or a
-    constant.
+    Raise InputError if the coefficient is not a marginal utility. If ``money`` is True, also raise InputError if the
+    coefficient belongs to a level or a constant.
     """
     # 1. The term of the coefficient and its numeric factors. A level or a constant has none.
     if name not in design.columns:
@@ -136,7 +136,7 @@ def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = T
 
 
 def _nonlinearity(design: Design, term: Term, numeric: list[Factor]) -> str:
-    """Return why a coefficient is not a marginal utility; "" if it is."""
+    """Return the reason why a coefficient is not a marginal utility, or "" if it is one."""
     if len(numeric) > 1:
         return f"{term} is a product of numeric columns"
     if numeric[0].function not in _LINEAR_FUNCTIONS:
@@ -150,9 +150,9 @@ def _nonlinearity(design: Design, term: Term, numeric: list[Factor]) -> str:
 
 
 def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:
-    """Return a table without rows, with columns of the kinds that the codes expect.
+    """Return a table without rows whose columns have the kinds that the codes expect.
 
-    It shows the columns of a design that was read from disk, before the design is applied to a table.
+    The empty table gives the columns of a design that was read from disk, before the design is applied to real data.
     """
     no_ids, no_categories = np.empty(0, np.int64), Categorical(np.empty(0, np.int32), ())
 
@@ -193,7 +193,7 @@ class Design:
 
     @cached_property
     def form(self) -> UtilityForm:
-        """The map from parameters to coefficients."""
+        """Description of how the coefficients depend on the parameters."""
         curves = dict.fromkeys(f.column for term in self.terms.terms for f in term.factors if f.is_curve)
         return UtilityForm(self.columns, tuple(curves), self.cost, self.offset)
 
@@ -220,19 +220,21 @@ class Design:
         Parameters
         ----------
         formula
-            The utility; ``formula.py`` describes the syntax.
+            Formula of the utility. Its syntax is described in ``formula.py``.
         data
-            Choice sets with choices.
+            Choice sets with known choices.
         reference
-            Label of the alternative whose constant is 0; default: the outside option, else the label chosen most often.
+            Label of the alternative whose constant is 0. By default, the outside option or else the label chosen most
+            often.
         least
-            Levels of categorical features chosen fewer times than this are pooled; default 0.
+            Levels of categorical features that are chosen fewer times than this are pooled. Default 0.
         base
-            Reference levels by column; default: the level chosen most often.
+            Reference levels by column. By default, the level chosen most often is the reference.
         offset
-            Feature that enters the utility with a coefficient of 1; the formula must not contain it.
+            Feature that enters the utility with a coefficient of 1. The formula must not contain this feature.
         cost
-            Column of the utility in whose units the other parameters are measured (WTP space); default: none.
+            Column of the utility in whose units the other parameters are measured (WTP space). If None (default), the
+            model is in preference space.
         leave_out
             Features that ``.`` does not include.
         """
@@ -305,11 +307,11 @@ class Design:
         return LinearisedUtility(numbers, np.append(b, np.zeros(len(slopes))), self.form.chain(values))
 
     def sources(self, data: ChoiceData) -> list[str]:
-        """Return the term of each column, as written in a formula; "1" for the constants."""
+        """Return the term of each column as written in a formula, where "1" stands for the constants."""
         return ["1" if term is None else str(term) for term in self.column_terms(data)]
 
     def column_terms(self, data: ChoiceData) -> list[Term | None]:
-        """Return the term of each column; None for the constants."""
+        """Return the term of each column, or None for a constant."""
         formula = self.terms
         terms = [*formula.generic, *([None] if formula.constants else []), *formula.individual, *formula.specific]
         blocks = self._blocks(data.subset([]))
@@ -321,7 +323,7 @@ class Design:
         return numbers, [name for _, names in blocks for name in names]
 
     def _blocks(self, data: ChoiceData, slope_in: str | None = None) -> Iterator[tuple[Floats, list[str]]]:
-        """Yield the columns and names for each generic term, the constants, and each term of the other parts."""
+        """Yield the columns and names of each generic term, of the constants, and of each term in the other parts."""
         yield from (self._generic(term, data, slope_in) for term in self.terms.generic)
         if self.labels is not None:
             dummies, levels = label_dummies(data, self.labels)
@@ -334,7 +336,7 @@ class Design:
                 yield _by_label(self._features(term, data, slope_in), dummies, levels)
 
     def _features(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        """Return the columns of a term with features; they are 0 for the outside option."""
+        """Return the columns of a term with features, with values of 0 for the outside option."""
         numbers, names = self._term(term, data, slope_in)
         covers_outside = term.labels or any(factor.column == data.schema.outside_feature for factor in term.factors)
         if data.outside is None or covers_outside:
@@ -342,7 +344,7 @@ class Design:
         return np.where(data.outside[:, None], 0.0, numbers), names
 
     def _generic(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        """Return the columns of a generic term; if the term has labels, the columns are 0 for other alternatives."""
+        """Return the columns of a generic term, with 0 for alternatives that the term's labels exclude."""
         numbers, names = self._features(term, data, slope_in)
         if not term.labels:
             return numbers, names
@@ -371,14 +373,14 @@ class Design:
         return numbers, names
 
     def _with_exponent(self, factor: Factor, slope_in: str | None) -> Factor:
-        """Return a Box-Cox factor with its exponent; if ``slope_in`` is its column, return its derivative."""
+        """Return a Box-Cox factor with its exponent, or its derivative if ``slope_in`` is the column of the factor."""
         if not factor.is_curve:
             return factor
         function = SLOPE if factor.column == slope_in else factor.function
         return replace(factor, function=function, numbers=(self.exponents.get(factor.column, 1.0),))
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
-        """Return True if every level needs a coefficient, since the formula lacks the term without this factor."""
+        """Return True if every level needs a coefficient, because the formula lacks the term without this factor."""
         rest = term.key - {factor}
         if term.key in self._individual:
             return rest not in self._individual if rest else not self.terms.constants
@@ -389,7 +391,7 @@ class Design:
 
     @cached_property
     def _individual(self) -> frozenset[Any]:
-        """Keys of the terms of the individual."""
+        """Keys of the individual-level terms."""
         return frozenset(term.key for term in self.terms.individual)
 
     @cached_property
@@ -398,9 +400,9 @@ class Design:
         return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
 
     def require_fit(self, schema: Schema) -> None:
-        """Raise ArtifactError if a design read from disk does not reproduce the column names stored with it.
+        """Raise ArtifactError if a design read from disk does not reproduce its stored column names.
 
-        The design is applied to a table without rows that has the roles of ``schema``.
+        The design is applied to a table without rows that has the column roles of ``schema``.
         """
         # Compare name by name and stop at the first difference: a damaged design may have more names than memory holds.
         names = (name for _, block_names in self._blocks(empty_sets(schema, self.codes)) for name in block_names)
@@ -447,11 +449,11 @@ def _column(factor: Factor, data: ChoiceData) -> Column:
 
 
 def interaction(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:
-    """Return the products of each column of one block with each column of another."""
+    """Return the products of each column of one block with each column of another block."""
     if len(a[1]) * len(b[1]) > MAX_COLUMNS:
         raise InputError(
-            f"the interaction of {a[1][0]!r} and {b[1][0]!r}, with their other levels, has {len(a[1]) * len(b[1]):,} "
-            f"columns; the limit is {MAX_COLUMNS:,}: leave it out, or raise min_chosen."
+            f"the interaction of {a[1][0]!r}, {b[1][0]!r} and their other levels has {len(a[1]) * len(b[1]):,} "
+            f"columns, but the limit is {MAX_COLUMNS:,}: remove the interaction, or raise min_chosen."
         )
     return _columnwise(a[0], b[0]), [f"{left}:{right}" for left in a[1] for right in b[1]]
 

@@ -48,7 +48,7 @@ _PREDICTION_KEY = 0  # key of the draws that all predictions share
 
 @dataclass(frozen=True)
 class PersonDraws:
-    """Generator of R draws in D dimensions for any person."""
+    """Generator of the R draws of each person in D dimensions."""
 
     sequence: DrawSequence
     dimensions: int
@@ -58,7 +58,7 @@ class PersonDraws:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def of(self, keys: Ints) -> Tensor:  # (N,) -> (N, D, R)
-        """Return the draws t of the persons with these keys."""
+        """Return the draws t of the persons with the given keys."""
         key = torch.from_numpy(np.asarray(keys, np.int64)).to(self.device)
         points = self._points(_splitmix64(key ^ _splitmix64(torch.tensor(self.seed, device=self.device))))
         if self.antithetic:
@@ -67,7 +67,7 @@ class PersonDraws:
         return t.clamp_(-1 + 2**-24, 1 - 2**-24)  # quantiles are infinite at -1 and 1
 
     def common(self) -> Tensor:  # -> (1, D, R)
-        """Return the draws for a person without known choices, which are the same in all predictions."""
+        """Return the draws for persons without known choices, which are the same in all predictions."""
         return self.of(np.array([_PREDICTION_KEY]))
 
     def _points(self, key: Tensor) -> Tensor:  # (N,) -> (N, D, R or R / 2) 31-bit integers
@@ -117,7 +117,7 @@ def _splitmix64(x: Tensor) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Shift right and fill with zeros; torch's own shift operator would repeat the sign bit."""
+    """Shift right and fill with zeros, unlike torch's shift operator, which repeats the sign bit."""
     return x.bitwise_right_shift(bits).bitwise_and(2 ** (64 - bits) - 1)
 
 
@@ -130,7 +130,7 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PersonBlock:
-    """N persons with their T choice sets, padded to N x m rows."""
+    """Block of N persons with their T choice sets, padded to N x m rows."""
 
     persons: Ints  # (N,)
     rows: Ints  # rows of the table, in the order of the block
@@ -158,7 +158,7 @@ class PersonBlock:
 
 
 def _sums(values: Tensor, owner: Tensor, counts: Tensor) -> Tensor:
-    """Sum consecutive rows. On a GPU ``index_add_`` is not deterministic, so ``segment_reduce`` is used there."""
+    """Sum consecutive rows, with ``segment_reduce`` on a GPU, where ``index_add_`` is not deterministic."""
     if values.is_cuda:
         lead = values.shape[:-2]
         flat = values.reshape(-1, *values.shape[-2:]).movedim(-2, 0).contiguous()
@@ -169,16 +169,16 @@ def _sums(values: Tensor, owner: Tensor, counts: Tensor) -> Tensor:
 
 
 def person_blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device: torch.device) -> Iterator[PersonBlock]:
-    """Yield blocks of persons of about the same size.
+    """Yield blocks of persons who have similar numbers of rows.
 
     Parameters
     ----------
     z, offsets
-        (M, K) rows of all sets, and (T + 1,) first row of each set.
+        Rows (M, K) of all sets, and index (T + 1,) of the first row of each set.
     person
-        (T,) index of the person of each set; the sets of a person need not be adjacent.
+        Index (T,) of the person of each set. The sets of a person need not be adjacent.
     elements
-        Maximum number of rows of a block, unless a single person has more.
+        Maximum number of rows of a block. A block of one person may have more rows.
     device
         Device of the blocks.
     """
@@ -198,7 +198,7 @@ def person_blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device:
 
 
 def _cuts(rows: Ints, max_rows: int) -> Iterator[slice]:
-    """Yield blocks of consecutive persons, who are ordered by their number of rows."""
+    """Yield slices of consecutive persons, given that persons are ordered by their number of rows."""
     begin = 0
     while begin < len(rows):
         end = begin + 1
@@ -247,7 +247,7 @@ _UTILITIES_AT_ONCE = 2**17  # utilities of a block in all draws, to bound memory
 
 @dataclass(frozen=True)
 class Population:
-    """The distribution of coefficients over people, as draws."""
+    """The distribution of coefficients over people, represented by draws."""
 
     mixing: MixingDistribution
     x: Floats  # (P,) parameters
@@ -258,7 +258,7 @@ class Population:
         return self.mixing.in_utility(self.in_wtp_space(h))
 
     def in_wtp_space(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
-        """Return the coefficients as estimated: in WTP space, the cost coefficient and willingness to pay."""
+        """Return the coefficients or, in WTP space, the cost coefficient and the willingness to pay."""
         mixing = self.mixing
         locations = torch.from_numpy(mixing.locations(self.x, h))
         triangle, standard = torch.from_numpy(mixing.triangle(self.x)), mixing.standard(self.draws.common()).double()
@@ -280,7 +280,7 @@ class Population:
     def _by_row(
         self, x: Floats, offsets: Ints, h: Floats, function: Callable[[Tensor], Tensor]
     ) -> Floats:  # -> (N,) or (N, R)
-        """Apply a function of utilities that has a value for each alternative; drop the values of padding."""
+        """Apply a function of utilities that returns a value per alternative, and drop the values of padding."""
         results = self._by_block(x, offsets, h, function)
         out = np.empty((len(x), *results[0][1].shape[2:]))
         for block, values in results:
@@ -299,7 +299,7 @@ class Population:
     def _by_block(
         self, x: Floats, offsets: Ints, h: Floats, function: Callable[[Tensor], Tensor]
     ) -> list[tuple[PersonBlock, Floats]]:
-        """Apply a function to the utilities (sets, alternatives, draws) of each block; padding has utility -inf."""
+        """Apply a function to the utilities (sets, alternatives, draws) of each block, with -inf for padding."""
         shared = None if h.shape[1] else self.coefficients(np.zeros((1, 0)))[0]
 
         def evaluate(block: PersonBlock) -> tuple[PersonBlock, Floats]:
@@ -329,9 +329,9 @@ MatrixOf = Callable[[ChoiceData], Floats]
 def mixed_slopes(
     people: Population, design: Design, data: ChoiceData, column: str, columns: MatrixOf, covariates: MatrixOf
 ) -> Floats:
-    """Return d log P(i) / d x_j for all ordered pairs; for an individual-level column, d log P(i) / dx (N,).
+    """Return d log P(i) / d x_j for all ordered pairs, or d log P(i) / dx (N,) for an individual-level column.
 
-    ``columns`` and ``covariates`` return the columns of the utility (N, K) and the covariates of individuals (S, G).
+    The functions ``columns`` and ``covariates`` return the columns of the utility (N, K) and the covariates (S, G).
     """
     # Chunks of choice sets bound memory; each fills its own section of the result.
     lengths = data.sizes**2 if column in data.features else data.sizes
@@ -348,7 +348,7 @@ def mixed_slopes(
 def _chunk_slopes(
     people: Population, design: Design, data: ChoiceData, column: str, x: Floats, h: Floats, length: int
 ) -> Floats:
-    """Return the derivatives of :func:`mixed_slopes` for a chunk of choice sets."""
+    """Return the result of :func:`mixed_slopes` for one chunk of choice sets."""
     # 1. Probabilities in each draw.
     b = people.coefficients(h if h.shape[1] else np.zeros((1, 0))).numpy()  # (1 or S, K, R)
     of_row = data.set_of_alternative if len(b) > 1 else np.zeros(len(x), np.int64)
@@ -374,6 +374,6 @@ def _product(x: Floats, b: Floats, of_row: Ints) -> Floats:  # (N, K), (S, K, R)
 
 
 def _softmax(v: Floats, offsets: Ints) -> Floats:  # (N, R) -> (N, R)
-    """Return the probabilities within each set, for each draw."""
+    """Return the probabilities within each set in each draw."""
     e = np.exp(v - spread(max_by_set(v, offsets), offsets))
     return np.asarray(e / spread(sum_by_set(e, offsets), offsets))

@@ -1,9 +1,9 @@
-"""Coding of one factor of a term: a column of the table becomes k columns of the design matrix (N, k).
+"""Coding of a factor of a term, which turns a column of the table into k columns of the design matrix (N, k).
 
-A numeric column is transformed as the formula asks. A categorical column becomes dummy variables, one for each level
-except the reference. Levels that are chosen too rarely to have a coefficient are pooled into one level, [(other)];
-categories that were not in the training part are also coded as [(other)]. If a numeric column has missing values in the
-training part, they are replaced by its mean, and a dummy variable [missing] marks them.
+A numeric column is transformed as the formula specifies. A categorical column becomes dummy variables, one for each
+level except the reference. Levels that are chosen too rarely to have a coefficient are pooled into one level,
+[(other)]. Categories that were not in the training part are also coded as [(other)]. If a numeric column has missing
+values in the training part, these are replaced by the mean of the column, and a dummy variable [missing] marks them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_NAMED = 8  # pooled levels that are named in a summary
 
 @dataclass(frozen=True)
 class NumberCode:
-    """Mean and scale of a numeric column in the training part; ``gaps`` is True if values are missing."""
+    """Mean and scale of a numeric column in the training part, and whether values are missing (``gaps``)."""
 
     mean: float
     scale: float
@@ -42,7 +42,8 @@ class NumberCode:
 class LevelCode:
     """Levels of a categorical column: the reference, levels with a coefficient, and whether rare levels are pooled.
 
-    ``n_rare`` levels are chosen too rarely to have a coefficient; ``rare`` contains the first of them.
+    ``n_rare`` is the number of levels that are chosen too rarely to have a coefficient, and ``rare`` lists the first
+    ones.
     """
 
     reference: str
@@ -53,12 +54,12 @@ class LevelCode:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All levels, the reference first."""
+        """All levels, with the reference first."""
         return (self.reference, *self.levels, *([OTHER] if self.pooled else []))
 
     @property
     def pooling(self) -> str:
-        """A sentence that describes which levels are pooled, and with which level; "" if none are."""
+        """Text that lists the pooled levels and the level they are pooled with, or "" if no levels are pooled."""
         more = f" and {self.n_rare - len(self.rare)} more" if self.n_rare > len(self.rare) else ""
         return f"{', '.join(self.rare)}{more} with {OTHER if self.pooled else self.reference}" if self.n_rare else ""
 
@@ -68,7 +69,7 @@ RowName = Callable[[int], str]  # row -> its name in error messages
 
 
 def learn_number(values: NDArray[np.float32]) -> NumberCode:
-    """Learn the mean, the scale and whether values are missing."""
+    """Learn the mean and scale of a numeric column, and whether values are missing."""
     present = values[~np.isnan(values)].astype(np.float64)
     if not present.size:
         return NumberCode(0.0, 1.0, True)
@@ -79,8 +80,8 @@ def learn_levels(column: Categorical, chosen: Ints, *, least: int, base: str | N
     """Learn the levels from the codes of all rows and of the chosen rows.
 
     The reference is ``base``, or by default the level chosen most often. Levels chosen fewer than ``least`` times are
-    pooled, as is a level that has the name of the pool. If the pool is chosen fewer than ``least`` times, it joins the
-    reference.
+    pooled, as is a level whose name is the name of the pool. If the pool is chosen fewer than ``least`` times, it is
+    merged with the reference.
     """
     # 1. The reference: ``base`` if given, else the level chosen most often; ties are broken by name.
     present = np.unique(column.codes)
@@ -111,15 +112,16 @@ def read_code(entries: Mapping[str, Any]) -> Code:
 def factor_columns(
     factor: Factor, column: Column, code: Code, offsets: Ints, *, full: bool, place: RowName = str
 ) -> tuple[Floats, list[str]]:  # (N,) -> (N, k), k names
-    """Return the columns of a factor and the suffixes of their names.
+    """Return the columns of a factor, and the suffixes of the column names.
 
-    With ``full``, the reference level also has a column. ``place`` describes a row for error messages.
+    If ``full`` is True, the reference level also has a column. The function ``place`` describes a row for error
+    messages.
     """
     if isinstance(code, LevelCode) and isinstance(column, Categorical):
         return _dummies(column, code, full=full)
     if isinstance(code, LevelCode) or not isinstance(column, Numeric):
         raise SchemaError(
-            f"column {factor.column!r} is {column.kind}, but was not in the training data: read the table with the "
+            f"column {factor.column!r} is {column.kind} here, but not in the training data: read the table with the "
             f"model's schema, or declare the same categorical columns."
         )
     # Replace missing values by the mean of the training part, transform, and add the dummy variable [missing].
@@ -139,7 +141,7 @@ def factor_columns(
 
 
 def _dummies(column: Categorical, code: LevelCode, *, full: bool) -> tuple[Floats, list[str]]:
-    """Return a dummy variable for each level; unknown categories are coded as the pool or the reference."""
+    """Return a dummy variable for each level, with unknown categories coded as the pool or the reference."""
     index = {level: k for k, level in enumerate(code.names)}
     unknown = index[OTHER] if code.pooled else 0
     column_of_code = np.array([index.get(c, unknown) for c in column.categories], np.int64)
@@ -152,7 +154,7 @@ def _dummies(column: Categorical, code: LevelCode, *, full: bool) -> tuple[Float
 def _transformed(
     factor: Factor, values: Floats, code: NumberCode, offsets: Ints, place: RowName
 ) -> tuple[Floats, list[str]]:
-    """Return the transformed numbers, divided by the factor's divisor, and the suffixes of their names."""
+    """Return the transformed numbers, divided by the divisor of the factor, and the suffixes of the column names."""
     if factor.function == "piecewise":
         return _bins(values, factor.numbers) / factor.divisor, _bin_suffixes(factor.numbers)
     if factor.function == "standardise":
@@ -176,7 +178,10 @@ def _transformed(
 
 
 def _bins(values: Floats, knots: Sequence[float]) -> Floats:
-    """Return the length that x covers in each bin; the lengths sum to x, so equal coefficients mean a linear effect."""
+    """Return the length that x covers in each bin.
+
+    The lengths sum to x, so equal coefficients mean a linear effect.
+    """
     low, high = np.array([0.0, *knots]), np.array([*knots, np.inf])
     lengths: Floats = np.clip(values[:, None] - low, 0.0, high - low)
     lengths[:, 0] = np.minimum(values, knots[0])  # negative values are in the first bin

@@ -1,19 +1,19 @@
-"""Formulas: parse the text of a utility into terms.
+"""Parse formulas, which specify the terms of a utility.
 
 A formula has up to three parts, separated by ``|``:
 
     cost + log(time) + cost:income  |  income + 1  |  wait
 
-1. generic terms: one coefficient for all alternatives; each term has at least one feature;
-2. terms of the individual: one coefficient for each alternative except the reference; ``1`` (or nothing) adds
-   alternative-specific constants, ``0`` leaves them out; needs labels;
-3. alternative-specific terms: one coefficient for each alternative; needs labels.
+1. Generic terms have one coefficient for all alternatives. Each generic term has at least one feature.
+2. Individual-level terms have one coefficient for each alternative except the reference. The term ``1`` (default) adds
+   alternative-specific constants, and ``0`` omits them. The second part needs labels.
+3. Alternative-specific terms have one coefficient for each alternative. The third part needs labels.
 
-``.`` means all features in the first part and all individual-level columns in the second part, except columns that have
-their own term. A term is a product of factors joined by ``:``. A factor is a column or a transformation of a column,
-divided by a number to change its unit: ``cost/100``. Names that are not plain words are written in
-backticks: `total price`; a backtick inside a name is doubled. A generic term with labels in brackets, ``cost[car,
-taxi]``, applies only to these alternatives, which share its coefficient.
+A ``.`` stands for all features in the first part and for all individual-level columns in the second part, except
+columns with a term of their own. A term is a product of factors joined by ``:``. A factor is a column or a
+transformation of a column. A factor can be divided by a number to change its unit, as in ``cost/100``. Names that are
+not plain words are written in backticks, as in `total price`. A backtick inside a name is doubled. A generic term with
+labels in brackets, such as ``cost[car, taxi]``, applies only to these alternatives, which share the coefficient.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TOKEN = re.compile(
 
 
 def plain_number(x: float) -> str:
-    """Return a number as text with all its digits, and without a decimal point if it is whole."""
+    """Return a number as text with all digits, and without a decimal point if the number is whole."""
     return repr(x).removesuffix(".0")
 
 
@@ -79,13 +79,13 @@ class Factor:
 
     @property
     def is_curve(self) -> bool:
-        """True if the factor has an exponent to estimate."""
+        """Whether the factor has an exponent to estimate."""
         return self.function == "boxcox" and not self.numbers
 
 
 @dataclass(frozen=True)
 class Term:
-    """A product of factors, which applies only to its labels if it has any. Equality ignores the order of factors."""
+    """A product of factors, which may be restricted to some labels. Equality ignores the order of the factors."""
 
     factors: tuple[Factor, ...]
     labels: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Formula:
-    """The terms of the three parts; ``generic_dot`` and ``individual_dot`` say whether a part has a ``.``."""
+    """The terms of the three parts of a formula, and whether the first and second parts contain a ``.``."""
 
     generic: tuple[Term, ...]
     generic_dot: bool
@@ -123,7 +123,7 @@ class Formula:
 
 
 def parse_formula(text: str) -> Formula:
-    """Parse a formula; raise ConfigError with the unexpected text if the syntax is wrong.
+    """Parse a formula, or raise ConfigError with the unexpected text if the syntax is wrong.
 
     Examples
     --------
@@ -139,8 +139,8 @@ def parse_formula(text: str) -> Formula:
             raise ConfigError(f"formula {text!r}: 0 and 1 belong in the second part, as in 'cost | 0'.")
         if number and any(term.labels for term in part.terms):
             raise ConfigError(
-                f"formula {text!r}: terms after '|' have a coefficient for each alternative; labels in brackets "
-                f"belong in the first part."
+                f"formula {text!r}: terms after '|' have a coefficient for each alternative: use labels in "
+                f"brackets only in the first part."
             )
         if part.dot and number == 2:
             raise ConfigError(f"formula {text!r}: '.' is not supported in the third part: name its columns.")
@@ -155,7 +155,7 @@ def _unquoted(word: str) -> str:
 
 @dataclass
 class _FormulaPart:
-    """One of the parts separated by ``|``."""
+    """One of the parts of a formula, which are separated by ``|``."""
 
     terms: list[Term] = field(default_factory=list)
     dot: bool = False
@@ -163,7 +163,7 @@ class _FormulaPart:
 
 
 class _Parser:
-    """Recursive-descent parser of one formula."""
+    """Recursive-descent parser for one formula."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -185,7 +185,7 @@ class _Parser:
             place = match.end()
 
     def parts(self) -> list[_FormulaPart]:
-        """Parse up to three parts."""
+        """Parse up to three parts of a formula."""
         parts = [self._part()]
         while self._take("|"):
             parts.append(self._part())
@@ -337,7 +337,7 @@ def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Fo
 
 
 def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, str]:
-    """Return ``base``; raise ConfigError if it contains a column or a level that the table does not have."""
+    """Return ``base``, or raise ConfigError if the table lacks one of its columns or levels."""
     columns = {**data.features, **data.individual}
     levels = {name: column for name, column in columns.items() if isinstance(column, Categorical)}
     for name, level in base.items():
@@ -350,10 +350,9 @@ def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, st
 
 
 def with_offset(formula: Formula, column: str, data: ChoiceData, named: tuple[Term, ...]) -> Formula:
-    """Add the term of an offset, unless '.' has added it.
+    """Add a term for the offset, unless '.' has already added it.
 
-    Raise ConfigError if the offset is among the ``named`` terms, because the coefficients of terms in the formula are
-    estimated.
+    Raise ConfigError if the offset is one of the ``named`` terms, whose coefficients are estimated.
     """
     if column not in data.features:
         raise SchemaError(f"offset {column!r} is not a feature of the table." + did_you_mean(column, data.features))
@@ -398,7 +397,7 @@ def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str
 
 
 def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
-    """Leave out features that are equivalent to the label, since constants would make the design singular."""
+    """Drop features that are equivalent to the label, since together with constants they make the design singular."""
     remaining = []
     for term in terms:
         name = term.factors[0].column
@@ -420,7 +419,7 @@ def _same_partition(column: Column, labels: Categorical) -> bool:
 
 
 def require_labels(data: ChoiceData) -> Categorical:
-    """Return the labels; raise InputError if the table has none."""
+    """Return the labels, or raise InputError if the table has no labels."""
     if data.labels is None:
         raise InputError(
             "alternative-specific coefficients need labels: read the table with alternative=<column>, or use a "

@@ -1,9 +1,9 @@
-"""Design matrix of a function of the individual, such as class membership: one row per choice set.
+"""Design matrix of a function of the individual, such as class membership, with one row per choice set.
 
 The first column is a constant, followed by the named terms and then by the terms that ``.`` adds: all other
 individual-level columns, with numeric columns standardised. Rare levels of categories are pooled. A column that is
-constant, or a linear combination of earlier columns, is not identified. Such a column is left out if ``.`` added it,
-and raises an error if it is named.
+constant, or a linear combination of earlier columns, is not identified. Such a column is left out if it was added by
+``.``, and raises an error if it is named in the formula.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MISMATCH = "the saved individual-level columns do not match their list of names
 
 @dataclass(frozen=True)
 class IndividualDesign:
-    """Columns of a function of the individual; the first is the constant."""
+    """Columns of a function of the individual, with the constant first."""
 
     terms: tuple[Term, ...]
     codes: Mapping[str, Code]
@@ -45,7 +45,8 @@ class IndividualDesign:
     ) -> IndividualDesign:
         """Learn the columns from the training part.
 
-        Levels that occur in fewer than ``least`` choice sets are pooled. ``base`` gives reference levels by column.
+        Levels that occur in fewer than ``least`` choice sets are pooled. ``base`` maps columns to their reference
+        levels.
         """
         # 1. The named terms, then, if the formula has a dot, a term for every other column.
         named, dot = parse_membership(formula)
@@ -64,7 +65,7 @@ class IndividualDesign:
         return design._without_dependent(data, len(named))
 
     def _without_dependent(self, data: ChoiceData, named: int) -> IndividualDesign:
-        """Leave out columns that are not identified; raise InputError if one belongs to the first ``named`` terms."""
+        """Drop columns that are not identified, but raise InputError if one belongs to the first ``named`` terms."""
         # 1. The names of all columns must differ.
         blocks = self._blocks(data)
         names = [name for _, endings in blocks for name in endings]
@@ -100,7 +101,7 @@ class IndividualDesign:
         )
 
     def _blocks(self, data: ChoiceData) -> list[tuple[Floats, list[str]]]:
-        """Return columns and their names: first for the constant, then for each term."""
+        """Return the columns and their names, first for the constant and then for each term."""
         return [(np.ones((len(data), 1)), ["constant"]), *(self._term(term, data) for term in self.terms)]
 
     def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
@@ -128,9 +129,9 @@ class IndividualDesign:
         return frozenset(term.key for term in self.terms)
 
     def require_fit(self, schema: Schema) -> None:
-        """Raise ArtifactError if columns read from disk do not reproduce the names stored with them.
+        """Raise ArtifactError if columns read from disk do not reproduce their stored names.
 
-        The columns are applied to a table without rows that has the roles of ``schema``.
+        The columns are computed for a table without rows that has the column roles of ``schema``.
         """
         no_rows, names = empty_sets(schema, self.codes), {*self.names, *self.left_out}
         # Check term by term first: a damaged file may have more columns than memory holds.
@@ -164,7 +165,7 @@ class IndividualDesign:
 
 
 def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
-    """Parse terms of the individual; return the named terms, and whether ``.`` adds all other columns."""
+    """Parse individual-level terms, and return the named terms and whether ``.`` adds all other columns."""
     expected = (
         "membership must be a formula such as 'income + age', '.' for all individual-level columns or '1' for none"
     )
@@ -180,7 +181,7 @@ def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
 
 
 def _require_individual(factor: Factor, data: ChoiceData) -> None:
-    """Raise SchemaError if a factor is not an individual-level column, or transforms a categorical column."""
+    """Raise SchemaError if a factor is not an individual-level column or transforms a categorical column."""
     if factor.column not in data.individual:
         raise SchemaError(
             f"membership: {factor.column!r} is not an individual-level column."

@@ -1,4 +1,4 @@
-"""Latent class logit: likelihood, scores, Hessian, the EM algorithm, and the search for the maximum."""
+"""Latent class logit: likelihood, scores, Hessian, EM algorithm, and search for the maximum."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PERSONS = 2**11  # persons of a chunk, the unit of work of a thread
 
 
 class MixturePoint(NamedTuple):
-    """The mixture at given parameters."""
+    """The mixture evaluated at given parameters."""
 
     x: Floats  # (P,)
     b: Floats  # (C, K)
@@ -77,7 +77,7 @@ class LatentClassLikelihood:
 
     @cached_property
     def spread(self) -> Floats:
-        """(P,) scale of the variable that each parameter multiplies; 1 for constants and individual-level dummies."""
+        """Scale (P,) of each parameter's variable, which is 1 for constants and individual-level dummies."""
         if self.whole:
             return self.whole.spread
         of_shares = np.tile(self._covariate_spread, self.classes - 1)
@@ -93,7 +93,7 @@ class LatentClassLikelihood:
 
     @cached_property
     def prior(self) -> Floats:
-        """(P, P) precision matrix of the prior; 0 for the constants of membership."""
+        """Precision matrix (P, P) of the prior, with 0 for the constants of class membership."""
         C, out = self.classes, np.diag(self.spread**2)
         of_share = np.diag(self._covariate_spread**2)
         of_share[0, 0] = 0.0
@@ -103,7 +103,7 @@ class LatentClassLikelihood:
 
     @property
     def all_weights(self) -> Floats:
-        """(N + 1,) weights of the persons and of the prior."""
+        """Weights (N + 1,) of the persons and of the prior."""
         return np.append(self.weights, 1.0)
 
     @property
@@ -117,12 +117,12 @@ class LatentClassLikelihood:
         return Parameters.free(np.full(self.n_parameters, np.nan)) if self.limits is None else self.limits
 
     def feasible_start(self, x: Floats) -> Floats:  # (P,) -> (P,)
-        """Return a starting point with the starting values of the options, within the bounds."""
+        """Return a feasible starting point that uses the starting values of the options."""
         return self.within.clip(np.where(np.isnan(self.within.start), x, self.within.start))
 
     @cached_property
     def _of_persons(self) -> Any:
-        """(N, R) sparse incidence matrix of persons and choice sets."""
+        """Sparse incidence matrix (N, R) of persons and choice sets."""
         from scipy.sparse import csr_array
 
         chooser = self.persons[self.sets.sets]
@@ -144,7 +144,7 @@ class LatentClassLikelihood:
         return x[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), x[C * K :].reshape(C - 1, G)])
 
     def join(self, b: Floats, g: Floats) -> Floats:
-        """Return the parameters (P,), the inverse of ``split``; membership becomes relative to the first class."""
+        """Return the parameters (P,), as the inverse of ``split``, with membership relative to the first class."""
         return np.concatenate([b.ravel(), (g[1:] - g[:1]).ravel()])
 
     def at(self, x: Floats) -> MixturePoint:
@@ -170,7 +170,7 @@ class LatentClassLikelihood:
         return np.concatenate([*each, _outer((at.r - np.exp(at.log_pi))[:, 1:], self.covariates)], axis=1)
 
     def hessian(self, x: Floats) -> Floats:
-        """Return the Hessian (P, P) of the objective; adding ``prior`` gives the Hessian of the log-likelihood."""
+        """Return the Hessian (P, P) of the objective. Adding ``prior`` gives the Hessian of the log-likelihood."""
         at = self.at(x)
         out = self._missing_information(at)
         for block, information in zip(*self._complete_information(at, at.r), strict=True):
@@ -196,7 +196,7 @@ class LatentClassLikelihood:
         return blocks, [each + self.prior[block, block] for block, each in zip(blocks, information, strict=True)]
 
     def _gradient(self, at: MixturePoint, r: Floats) -> Floats:
-        """Return the M-step's gradient (P,), given r; with r at the point, it is also the gradient of the objective."""
+        """Return the gradient (P,) of the M-step, given r. If r is ``at.r``, this is the gradient of the objective."""
         weights = self._set_weights(r)
         slopes = [-(weights[:, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
         slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.covariates)
@@ -222,7 +222,7 @@ class LatentClassLikelihood:
         return out
 
     def step(self, at: MixturePoint, damping: float) -> tuple[MixturePoint, float]:
-        """Take a step between EM (damping 1) and Newton (0); return the new point and the next damping.
+        """Take a step between EM (damping 1) and Newton (damping 0), and return the new point and the next damping.
 
         If no step increases the objective, the point does not change.
         """
@@ -254,15 +254,15 @@ def log_shares(covariates: Floats, g: Floats) -> Floats:  # (N, G), (C, G) -> (N
 
 
 def posterior(joint: Floats) -> tuple[Floats, Floats]:  # (N, C) -> (N,), (N, C)
-    """Return log sum_c exp(joint), and the share of each class in the sum."""
+    """Return log sum_c exp(joint), and the share of each class in this sum."""
     total = np.logaddexp.reduce(joint, axis=1)
     return total, np.exp(joint - total[:, None])
 
 
 def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:  # C x (N, A), (N, C), (N,)
-    """Return the matrix (C A, C A) with blocks sum_n w_n p_c (1[c = d] - p_d) u_c u_d'; p may sum to less than 1.
+    """Return the matrix (C A, C A) with blocks sum_n w_n p_c (1[c = d] - p_d) u_c u_d'.
 
-    It is the Hessian of sum_n w_n log sum_c exp(u_c . x_c), where p are the shares in the sum.
+    This matrix is the Hessian of sum_n w_n log sum_c exp(u_c . x_c), where the shares p may sum to less than 1.
     """
     # Sum over chunks of persons; each block of two classes is a matrix product, and the matrix is symmetric.
     C, A = len(slopes), slopes[0].shape[1] if slopes else 0
@@ -311,7 +311,7 @@ def split_largest_class(
 
 
 def em_steps(mixture: LatentClassLikelihood, at: MixturePoint, before: list[float], steps: int) -> Run:
-    """Take steps, beginning with EM, until they gain almost nothing; return the last point and the objectives."""
+    """Take steps, beginning with EM, until the gains are negligible, and return the last point and all objectives."""
     values = before or [at.value]
     damping = 1.0
     for _ in range(steps):
@@ -337,7 +337,7 @@ _FULL_TABLE_STARTS = 2  # starts that take these steps on the whole of a large t
 
 
 class MixtureData(NamedTuple):
-    """Choice sets, persons and covariates; see :class:`LatentClassLikelihood`."""
+    """Choice sets, persons and covariates of a :class:`LatentClassLikelihood`."""
 
     sets: LogitLikelihood
     persons: Ints  # (S,)
@@ -358,13 +358,13 @@ class MixtureMaximum:
 
     @property
     def aic(self) -> float:
-        """Akaike information criterion; smaller is better."""
+        """Akaike information criterion, where smaller is better."""
         return 2 * int((~self.mixture.within.fixed).sum()) - 2 * self.log_likelihood
 
     def by_share(self) -> tuple[Floats, Floats]:
         """Return the coefficients of the classes (C, K) and of membership (C, G), with the largest class first.
 
-        The order does not change if options refer to the parameters of individual classes.
+        The classes keep their order if options refer to the parameters of individual classes.
         """
         b, g = self.mixture.split(self.x)
         if not self.ordered:
@@ -396,11 +396,11 @@ class ClassSearch:
             except TrainingError as error:
                 if not maxima:
                     raise
-                log.warning("%d classes are not considered: %s", classes, error)
+                log.warning("models with %d classes are skipped: %s", classes, error)
         return maxima
 
     def of(self, classes: int, fewer: MixtureMaximum | None = None) -> MixtureMaximum:
-        """Return the maximum for one number of classes; ``fewer``, a maximum for fewer classes, gives another start."""
+        """Return the maximum for one number of classes. ``fewer``, a maximum for fewer classes, gives another start."""
         # 1. The likelihood of the whole table and, if the table is large, of the sample for random starts.
         within = self.within(classes) if self.within else None
         mixture = LatentClassLikelihood(*self.problem, classes, self.prior, limits=within)
@@ -433,7 +433,7 @@ class ClassSearch:
     def _finish(
         self, mixture: LatentClassLikelihood, at: MixturePoint, em: list[float]
     ) -> tuple[Floats, list[float], int]:
-        """Continue with EM, then with Newton's method; return the maximum, EM's objectives and the number of steps."""
+        """Run EM, then Newton's method, and return the maximum, the EM objectives and the number of Newton steps."""
         at, em = em_steps(mixture, at, em, self.em_steps - len(em) + 1)
         x, steps = maximise(
             mixture.objective,
@@ -447,14 +447,14 @@ class ClassSearch:
         return x, em, steps
 
     def _random_starts(self, mixture: LatentClassLikelihood, rng: np.random.Generator) -> list[Start]:
-        """Return starts that split the class of a one-class model at random."""
+        """Return starting points that split the only class of a one-class model at random."""
         weights = mixture.weights[mixture.persons]
         b, _, _ = mixture.sets.maximise(weights, max_iter=_ONE_CLASS_STEPS, settle=False)
         one = b[None], np.zeros((1, mixture.covariates.shape[1]))
         return [partial(split_largest_class, mixture, *one, rng)] * (self.starts if mixture.classes > 1 else 1)
 
     def _first_steps(self, mixture: LatentClassLikelihood, starts: list[Start]) -> list[Run]:
-        """Take the first EM steps from each start; return the successful runs, the best first."""
+        """Take the first EM steps from each start, and return the successful runs, with the best first."""
         runs = []
         for start in starts:
             try:

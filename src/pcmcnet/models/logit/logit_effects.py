@@ -1,12 +1,12 @@
 """Derivatives of a logit's probabilities, and elasticities with standard errors by the delta method.
 
-In a logit, with u_m = d v_m / d x_j for every alternative m of the choice set,
+Let u_m = d v_m / d x_j for every alternative m of the choice set. In a logit,
 
     d log P(i) / d x_j = u_i - sum_m P(m) u_m.
 
-u is linear in the coefficients. The derivative of the design matrix is a central difference, so it covers every
-transformation, including those relative to the choice set. The elasticity of P(i) with respect to x_j is the derivative
-above times x_j. Over choice sets, elasticities are averaged with weights w_S P(i|S), as described below.
+The derivatives u are linear in the coefficients. The design matrix is differentiated by central differences, which work
+for every transformation, including those relative to the choice set. The elasticity of P(i) with respect to x_j is this
+derivative times x_j. Elasticities are averaged over choice sets with weights w_S P(i|S).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def mean_rival_responses(values: Floats, mass: Floats, offsets: Ints, codes: Int
 
 
 def mean_cross_responses(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G, G)
-    """Return the mean response by group of the responding alternative and group of the changing alternatives."""
+    """Return the mean response by group of the responding alternative and by group of the changing alternatives."""
     i, j = ordered_pairs(offsets)
     total = np.bincount(codes[i] * groups + codes[j], mass[i] * values, groups**2).reshape(groups, groups)
     weight = np.bincount(codes, mass, groups)[:, None]
@@ -70,14 +70,14 @@ def mean_cross_responses(values: Floats, mass: Floats, offsets: Ints, codes: Int
 
 
 def weighted_group_means(values: Floats, weights: Floats, codes: Ints, groups: int) -> Floats:  # -> (groups,)
-    """Return the weighted mean of each group; 0 for a group of weight 0."""
+    """Return the weighted mean of each group, or 0 for a group of weight 0."""
     total = np.bincount(codes, weights, groups)
     means: Floats = np.bincount(codes, weights * values, groups) / np.where(total > 0, total, 1.0)
     return means
 
 
 def step_sizes(values: Floats) -> Floats:
-    """Return the size to which steps are proportional: |x|, or the mean of |x| if x is 0 or missing."""
+    """Return the scale of finite-difference steps: |x|, or the mean of |x| if x is 0 or missing."""
     size = np.abs(np.nan_to_num(values))
     sizes: Floats = np.where(size > 0, size, float(size.mean()) or 1.0)
     return sizes
@@ -91,7 +91,7 @@ def step_sizes(values: Floats) -> Floats:
 
 
 def willingness_to_pay(model: LogitModel, name: str, cost: str, errors: Errors) -> Ratio:
-    """Return willingness to pay for a unit of ``name``: see :meth:`LogitModel.willingness_to_pay`."""
+    """Return the willingness to pay for a unit of ``name``, as in :meth:`LogitModel.willingness_to_pay`."""
     name_class, utility_of_name = _marginal_utility(model, name)
     cost_class, utility_of_cost = _marginal_utility(model, cost, money=True)
     if name_class != cost_class:
@@ -124,7 +124,7 @@ _STEP = 1e-5  # relative step of central differences
 
 
 class Elasticity(NamedTuple):
-    """Per cent by which the probability ``of`` one alternative changes ``when`` a feature of another rises by 1%."""
+    """Percentage change in the probability ``of`` one alternative ``when`` a feature of another rises by 1%."""
 
     of: str
     when: str
@@ -134,7 +134,7 @@ class Elasticity(NamedTuple):
 
 @dataclass(frozen=True)
 class Elasticities:
-    """Own and cross elasticities with respect to one feature; prints as a table."""
+    """Own and cross elasticities with respect to one feature, which print as a table."""
 
     column: str
     entries: tuple[Elasticity, ...]
@@ -164,7 +164,7 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     model
         A fitted logit.
     data
-        Choice sets to average over, weighted by their predicted probabilities.
+        Choice sets over which elasticities are averaged, weighted by predicted probabilities.
     column
         Numeric feature that changes.
     errors
@@ -173,9 +173,9 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     Returns
     -------
     Elasticities
-        If alternatives have labels, one for each pair of labels: ``result["car", "bus"]`` is the elasticity of P(car)
-        with respect to the feature of bus. Otherwise there are two elasticities: ("own", "own"), with respect to the
-        alternative's own feature, and ("other", "own"), the response of the other alternatives.
+        If alternatives have labels, one elasticity for each pair of labels: ``result["car", "bus"]`` is the elasticity
+        of P(car) with respect to the feature of bus. Otherwise there are two elasticities: ("own", "own"), with respect
+        to the alternative's own feature, and ("other", "own"), the response of the other alternatives.
 
     Raises
     ------
@@ -205,19 +205,19 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
 
 
 def _labels(data: ChoiceData) -> list[str]:
-    """Return the labels that occur; an empty list if alternatives have no labels."""
+    """Return the labels that occur in the table, or an empty list if alternatives have no labels."""
     return [] if data.labels is None else [data.labels.categories[k] for k in np.unique(data.labels.codes)]
 
 
 def _codes(data: ChoiceData) -> Ints:  # (N,)
-    """Return the index of each alternative's label among those that occur; 0 if there are no labels."""
+    """Return the index of each alternative's label among the labels that occur, or 0 if there are no labels."""
     if data.labels is None:
         return np.zeros(len(data.rows), np.int64)
     return np.unique(data.labels.codes, return_inverse=True)[1].astype(np.int64)
 
 
 def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
-    """Return d log P(i) / d x_j for all ordered pairs; for an individual-level column, d log P(i) / dx (N,)."""
+    """Return d log P(i) / d x_j for all ordered pairs, or d log P(i) / dx (N,) for an individual-level column."""
     length = int((data.sizes**2 if column in data.features else data.sizes).sum())
     if column not in model.design_.codes or not len(data):
         return np.zeros(length)
@@ -230,9 +230,9 @@ def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
 def class_slopes(
     design: Design, data: ChoiceData, column: str, coefficients: Floats, shares: Floats
 ) -> Floats:  # (C, K), (S, C) -> (sum n^2,), or (N,)
-    """Return the derivatives of :func:`logit_slopes` for a mixture of logits whose shares do not depend on the column.
+    """Return the result of :func:`logit_slopes` for a mixture of logits whose shares do not depend on the column.
 
-    With r_c the share of class c among those who choose i, d log P(i) = sum_c r_c d log P_c(i).
+    If r_c is the share of class c among those who choose i, then d log P(i) = sum_c r_c d log P_c(i).
     """
     length = int((data.sizes**2 if column in data.features else data.sizes).sum())
     if column not in design.codes or not len(data):
@@ -248,7 +248,7 @@ def class_slopes(
 
 
 class _DesignSlope(NamedTuple):
-    """Derivative of the design with respect to a value of each set's k-th alternative, or of the individual."""
+    """Derivative of the design matrix in a value of each set's k-th alternative, or of the individual."""
 
     rows: Bools  # (N,) the M alternatives of the sets that have a k-th alternative
     offsets: Ints  # first row of each of these sets among the M
@@ -258,7 +258,7 @@ class _DesignSlope(NamedTuple):
 
 
 def design_slopes(design: Design, data: ChoiceData, column: str) -> Iterator[_DesignSlope]:
-    """Yield derivatives with respect to a feature of each k-th alternative, or to an individual-level column."""
+    """Yield derivatives of the design in a feature of each k-th alternative, or in an individual-level column."""
     x, sizes, offsets = _exact(data, column), data.sizes, data.offsets
     step = _STEP * step_sizes(x)  # (N,), or (S,)
     if column not in data.features:

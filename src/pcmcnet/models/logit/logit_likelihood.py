@@ -1,13 +1,13 @@
 """Conditional logit on ragged choice sets: log-likelihood, scores, Hessian and Newton's method.
 
-With z_j = x_j - x_chosen for the alternatives that are not chosen, the choice has log-probability
+Let z_j = x_j - x_chosen for the alternatives that are not chosen. The log-probability of the choice is
 
-    -log(1 + sum_j exp(b . z_j)),
+    -log(1 + sum_j exp(b . z_j)).
 
-score -zbar and Hessian -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974). The
-log-likelihood is concave in b, so Newton's method with step halving finds the maximum if there is one. Choice sets with
-a single alternative have log-probability 0 for every b and are left out. Coefficients may be fixed or bounded: see
-``parameter_bounds.py``. Shapes: z (M, K), one row per alternative that is not chosen.
+Its score is -zbar and its Hessian is -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974).
+The log-likelihood is concave in b, so Newton's method with step halving finds the maximum if there is one. Choice sets
+with a single alternative have log-probability 0 for every b and are left out. Coefficients may be fixed or bounded: see
+``parameter_bounds.py``. Shapes: z (M, K) has one row per alternative that is not chosen.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PART = 2**14  # approximate rows of a chunk, the unit of work of a thread
 
 
 class _SetChunk(NamedTuple):
-    """Consecutive choice sets, computed by one thread."""
+    """Chunk of consecutive choice sets that one thread computes."""
 
     sets: slice
     rows: slice
@@ -61,7 +61,7 @@ class _SetChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class LogitLikelihood:
-    """Likelihood of a conditional logit, for the choice sets with at least two alternatives.
+    """Likelihood of a conditional logit, computed from the choice sets with at least two alternatives.
 
     ``z`` contains the differences between the alternatives that are not chosen and the chosen one.
     """
@@ -94,7 +94,7 @@ class LogitLikelihood:
 
     @property
     def spread(self) -> Floats:
-        """(K,) root mean square of each column of ``z``; 1 for a column of zeros."""
+        """Root mean square (K,) of each column of ``z``, or 1 for a column of zeros."""
         rms: Floats = np.sqrt(np.einsum("mk,mk->k", self.z, self.z) / max(len(self.z), 1))
         return np.where(rms > 0, rms, 1.0)
 
@@ -119,21 +119,21 @@ class LogitLikelihood:
         return ll, p, mean
 
     def log_likelihoods(self, b: Floats) -> Floats:
-        """Return the log-probability of each choice, (S,)."""
+        """Return the log-probability (S,) of each choice."""
         return self.over_all_sets(_probabilities(self.z @ b, self.offsets)[0])
 
     def over_all_sets(self, values: Floats) -> Floats:
-        """Return values for all choice sets, 0 for sets with a single alternative: (R, ...) -> (S, ...)."""
+        """Return values for all choice sets, with 0 for sets of one alternative: (R, ...) -> (S, ...)."""
         out = np.zeros((self.n_sets, *values.shape[1:]))
         out[self.sets] = values
         return out
 
     def scores(self, b: Floats) -> Floats:
-        """Return the gradient of each set's log-probability, (S, K)."""
+        """Return the gradient (S, K) of each set's log-probability."""
         return self.over_all_sets(-self.evaluate(b)[2])
 
     def hessian(self, p: Floats, mean: Floats, weights: Floats) -> Floats:
-        """Return the Hessian (K, K) of the weighted log-likelihood; p and mean from ``evaluate``, weights (R,)."""
+        """Return the Hessian (K, K) of the log-likelihood, given p and mean from ``evaluate`` and weights (R,)."""
 
         def chunk_hessian(chunk: _SetChunk) -> Floats:
             w = weights[chunk.sets]
@@ -150,9 +150,9 @@ class LogitLikelihood:
         Parameters
         ----------
         weights
-            (S,) weights of the choice sets.
+            Weights (S,) of the choice sets.
         within
-            Starting values, and fixed or bounded coefficients; default: all are free and start at 0.
+            Starting values, and fixed or bounded coefficients. By default, all coefficients are free and start at 0.
         max_iter
             Maximum number of iterations.
         settle
@@ -160,8 +160,8 @@ class LogitLikelihood:
 
         Returns
         -------
-        Coefficients (K,), the Hessian there (K, K), and the number of iterations. The coefficient of a column of zeros
-        keeps its starting value.
+        Coefficients (K,), the Hessian (K, K) at these coefficients, and the number of iterations. The coefficient of a
+        column of zeros keeps its starting value.
         """
         # Scale columns to differences of about 1, so that steps and gains are in units of utility.
         w = weights[self.sets]
@@ -202,7 +202,7 @@ class LogitLikelihood:
         )
 
     def maximum(self, weights: Floats, *, within: Parameters, max_iter: int) -> Maximum:
-        """Return the maximum with the scores and the Hessian that standard errors need: see :meth:`maximise`."""
+        """Return the result of :meth:`maximise`, with the scores and the Hessian that standard errors need."""
         b, hessian, steps = self.maximise(weights, within=within, max_iter=max_iter)
         value = float(weights @ self.log_likelihoods(b))
         return Maximum(b, value, self.scores(b), hessian, steps, self.spread)
@@ -210,8 +210,8 @@ class LogitLikelihood:
     def _is_settled(self, direction: Floats) -> bool:
         """Return True if a step hardly changes any utility.
 
-        Near a maximum, steps shrink fast. Without a maximum, each step changes some utility by about 1, for ever
-        smaller gains.
+        Near a maximum, steps shrink fast. If there is no maximum, each step changes some utility by about 1, while the
+        gains become ever smaller.
         """
         return bool(np.abs(self.z @ direction).max(initial=0.0) < _MOVED)
 
@@ -226,7 +226,7 @@ def _probabilities(v: Floats, offsets: Ints) -> tuple[Floats, Floats]:  # (M,) -
 
 
 def _blocks(rows: int) -> Iterator[slice]:
-    """Yield slices of rows that fit the processor's cache."""
+    """Yield slices of rows that fit into the processor's cache."""
     return (slice(at, at + _BLOCK) for at in range(0, rows, _BLOCK))
 
 
@@ -268,7 +268,7 @@ class NonlinearLogitLikelihood:
         self._last: tuple[bytes, LogitLikelihood, LinearisedUtility] | None = None
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
-        """(K,) -> (S,), (S, K): log-probabilities of the choices and their scores; -inf on overflow."""
+        """Return log-probabilities (S,) of the choices, or -inf on overflow, and their scores (S, K)."""
         sets, near = self._at(theta)
         if not np.isfinite(sets.z).all():
             return np.full(sets.n_sets, -np.inf), np.zeros((sets.n_sets, len(theta)))
@@ -282,7 +282,7 @@ class NonlinearLogitLikelihood:
         return np.where(rms > 0, rms, 1.0)
 
     def _at(self, theta: Floats) -> tuple[LogitLikelihood, LinearisedUtility]:
-        """Linearise the utility; repeated calls at the same parameters reuse the last result."""
+        """Linearise the utility, or reuse the last result if the parameters are the same."""
         key = theta.tobytes()
         if self._last is None or self._last[0] != key:
             near = self._linearise(theta)
@@ -304,13 +304,13 @@ def nonlinear_maximum(
     Parameters
     ----------
     design, sets
-        The utility and the choice sets.
+        Design of the utility, and choice sets.
     problem
         The likelihood with the exponents at their starting values, which is linear in the coefficients.
     within
-        All parameters.
+        All parameters, with starting values and bounds.
     named
-        Parameters that start at the values in ``within``; the others start at the maximum of ``problem``.
+        Parameters that start at the values in ``within``. The other parameters start at the maximum of ``problem``.
     max_iter
         Maximum number of iterations of each of the two maximisations.
     """
@@ -334,7 +334,7 @@ def nonlinear_maximum(
 
 
 class NonlinearNestedLikelihood(NestedLikelihood):
-    """Likelihood of a nested logit whose utility is linearised, by ``linearise``, at each evaluation."""
+    """Likelihood of a nested logit whose utility is linearised at each evaluation."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ class NonlinearNestedLikelihood(NestedLikelihood):
         self._linearise = linearise
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities and scores; -inf on overflow."""
+        """Return log-probabilities (S,), or -inf on overflow, and scores (S, P)."""
         near = self._linearise(values[: self.K])
         if not np.isfinite(near.matrix).all():
             n_sets = len(self.nests.sets) - 1

@@ -1,4 +1,4 @@
-"""Base class of the logit models: options, estimates with standard errors, summary, willingness to pay, saved form.
+"""Base class of the logit models: options, estimates with standard errors, summary, willingness to pay, and saving.
 
 Every fit has four steps: ``_prepare`` selects the choice sets, ``_learn_design`` learns the columns of the utility, the
 model maximises its log-likelihood, and ``infer`` computes estimates with standard errors.
@@ -48,23 +48,23 @@ class LogitConfig:
     Parameters
     ----------
     formula
-        The utility, such as "cost + log(time) + cost:income | income | wait". It has up to three parts: generic terms;
-        terms of the individual, with a coefficient for each alternative except the reference; and
+        Formula of the utility, such as "cost + log(time) + cost:income | income | wait". A formula has up to three
+        parts: generic terms, individual-level terms with a coefficient for each alternative except the reference, and
         alternative-specific terms. Default ".": all features and, if alternatives have labels, alternative-specific
         constants.
     reference
-        Label of the alternative whose constant is 0. Default: the outside option, else the alternative chosen most
-        often.
+        Label of the alternative whose constant is 0. Default: the outside option if there is one, else the alternative
+        chosen most often.
     min_chosen
         Levels of categorical features that are chosen fewer times than this are pooled into one level. Default 10.
     base
         Reference levels of categorical columns, as in {"comfort": "low"}. Default: the level chosen most often.
     offset
         Numeric feature that enters the utility with a coefficient of 1, such as a correction for the sampling of
-        alternatives. The formula must not contain it, and "." does not include it. Default: none.
+        alternatives. The formula must not contain this feature, and "." does not include it. Default: none.
     wtp_space
-        Coefficient of a cost. The model is then estimated in willingness-to-pay space: each other coefficient b is
-        -b_cost wtp, and wtp, in units of the cost, is the parameter. Default: preference space.
+        Name of a cost coefficient, in whose units the model is estimated (willingness-to-pay space): each other
+        coefficient is -b_cost times a willingness to pay, which is the parameter. Default: preference space.
     errors
         Standard errors in the summary: "classical" (inverse Hessian), "robust" (sandwich) or "clustered" (sandwich with
         scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
@@ -122,7 +122,7 @@ class LogitConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LogitRecord(FitRecord):
-    """Facts about the fit of a logit, other than its estimates."""
+    """Record of the fit of a logit, apart from its estimates."""
 
     known_shares: Mapping[str, float] | None = None  # shares by label to which the constants were calibrated
 
@@ -149,7 +149,7 @@ class LogitModel(ChoiceModel):
 
     @abstractmethod
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
-        """Return design and estimates; by default the design is learnt from the training part."""
+        """Return the design and the estimates. By default, the design is learnt from the training part."""
 
     @single_threaded_blas()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
@@ -159,14 +159,14 @@ class LogitModel(ChoiceModel):
     @torch.enable_grad()
     @single_threaded_blas()
     def refit(self, train: ChoiceData, design: Design, seed: int) -> Estimates:
-        """Return the estimates from other choice sets, for the columns of a given design.
+        """Estimate the coefficients of a given design from other choice sets.
 
-        The model does not change, and need not be fitted.
+        The model itself is not changed and need not be fitted.
 
         Parameters
         ----------
         train
-            Choice sets with choices.
+            Choice sets with known choices.
         design
             The columns of the utility, such as ``model.design_``.
         seed
@@ -187,14 +187,15 @@ class LogitModel(ChoiceModel):
         return self._state.estimates
 
     def with_values(self, values: Floats, known_shares: Mapping[str, float] | None = None) -> Self:
-        """Return a copy of the fitted model with other values of the coefficients.
+        """Return a copy of the fitted model with different coefficients.
 
         Parameters
         ----------
         values
-            (K,) coefficients.
+            Coefficients (K,).
         known_shares
-            Shares by label to which the constants were calibrated; default: not calibrated.
+            Market shares by label to which the constants were calibrated. If None (default), the constants were not
+            calibrated.
         """
         fitted, state = self.require_fitted(), self._state
         record = state.record if known_shares is None else replace(state.record, known_shares=dict(known_shares))
@@ -205,7 +206,7 @@ class LogitModel(ChoiceModel):
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """The estimates by name."""
+        """The estimated coefficients by name."""
         return dict(zip(self.estimates_.names, self.estimates_.values.tolist(), strict=True))
 
     @property
@@ -229,11 +230,11 @@ class LogitModel(ChoiceModel):
 
     @property
     def _has_one_person(self) -> bool:
-        """True if the table declares persons but has only one, so that there are no clusters."""
+        """Whether the table declares persons but has only one, so that there are no clusters."""
         return self.config.cluster is None and self.schema.person is not None and self.estimates_.clusters is None
 
     def _error_kind(self, errors: Errors | None) -> Errors:
-        """Return ``errors`` or its default; raise InputError for clustered errors with a single person."""
+        """Return ``errors`` or its default, or raise InputError for clustered errors with a single person."""
         if errors == "clustered" and self._has_one_person:
             raise InputError(
                 f"clustered errors need at least two persons, but column {self.schema.person!r} has one: use "
@@ -247,11 +248,11 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered". The default is set by the option ``errors``.
 
         Returns
         -------
-        Standard errors: inf for a coefficient without a finite estimate, nan for one that is fixed or on its bound.
+        Standard errors, which are inf for coefficients without a finite estimate, and nan if fixed or on a bound.
 
         Raises
         ------
@@ -266,7 +267,7 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered". The default is set by the option ``errors``.
 
         Raises
         ------
@@ -281,9 +282,9 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered". The default is set by the option ``errors``.
         level
-            Level of the confidence intervals; default 0.95.
+            Level of the confidence intervals. Default 0.95.
 
         Returns
         -------
@@ -298,9 +299,9 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered". The default is set by the option ``errors``.
         level
-            Level of confidence intervals to add, such as 0.95; default: no intervals.
+            Level of confidence intervals to add, such as 0.95. By default, no intervals are shown.
         """
         kind = self._error_kind(errors)
         facts = self._facts()
@@ -322,7 +323,7 @@ class LogitModel(ChoiceModel):
         return Summary(type(self).__name__, facts, header, rows)
 
     def _facts(self) -> dict[str, str]:
-        """Return the lines of the summary above its table."""
+        """Return the facts that the summary shows above its table."""
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
         if self.design_.cost is not None:
             facts["wtp in units of"] = self.design_.cost
@@ -340,14 +341,14 @@ class LogitModel(ChoiceModel):
         return facts
 
     def _prepare(self, train: ChoiceData) -> tuple[ChoiceData, Ints, Ints | None]:
-        """Return the choice sets with positive weight, their choices, and their clusters or None."""
+        """Return the choice sets with positive weight, the choices, and the clusters (None without clusters)."""
         sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
         if (sets.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         return sets, sets.require_chosen("fitting"), self._clusters(sets)
 
     def _clusters(self, sets: ChoiceData) -> Ints | None:
-        """Return the cluster of each choice set: by ``cluster``, or by person if there are at least two; else None."""
+        """Return the cluster of each choice set, by ``cluster`` or else by person, or None without clusters."""
         if self.config.cluster is not None:
             return sets.groups(self.config.cluster)
         persons = None if sets.schema.group_column is None else sets.groups()
@@ -366,7 +367,7 @@ class LogitModel(ChoiceModel):
     def _learn_design(
         self, sets: ChoiceData, *, wtp_space: str | None, leave_out: frozenset[str] = frozenset()
     ) -> Design:
-        """Learn the columns of the utility; with ``wtp_space``, parameters are in units of that cost."""
+        """Learn the columns of the utility, with parameters in units of the cost ``wtp_space`` if it is given."""
         config = self.config
         if wtp_space is not None:
             self._require_cost(wtp_space)
@@ -382,7 +383,7 @@ class LogitModel(ChoiceModel):
         )
 
     def _require_linear(self, design: Design) -> Design:
-        """Return the design; raise ConfigError if its utility is not linear in its parameters."""
+        """Return the design, or raise ConfigError if its utility is not linear in the parameters."""
         if not design.form.is_linear:
             option = "wtp_space" if design.cost else "estimating Box-Cox exponents"
             remedy = "use willingness_to_pay()" if design.cost else "fix them, as in boxcox(time, 0.5)"
@@ -393,14 +394,14 @@ class LogitModel(ChoiceModel):
         """Raise ConfigError if the cost coefficient is fixed at 0 in WTP space."""
         if self.config.fixed.get(name) == 0:
             raise ConfigError(
-                f"wtp_space={name!r}: its coefficient is fixed at 0, so willingness to pay is not defined. Remove it "
+                f"wtp_space={name!r}: this coefficient is fixed at 0, so willingness to pay is not defined. Remove it "
                 f"from fixed, or fix it at another value."
             )
 
     def _parameters(
         self, names: Sequence[str], begin: Floats | None = None, bounds: Mapping[str, Bounds] | None = None
     ) -> Parameters:
-        """Return parameters with the fixed values, bounds and starting values of the options; an offset is fixed at 1.
+        """Return parameters with the fixed values, bounds and starting values of the options, and an offset fixed at 1.
 
         ``begin`` contains the default starting values. ``bounds`` overrides the bounds in the options.
         """
@@ -412,9 +413,9 @@ class LogitModel(ChoiceModel):
         return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
     def _constants_log_likelihood(self, design: Design, problem: LogitLikelihood, weights: Floats) -> float | None:
-        """Return the log-likelihood of a multinomial logit with constants only; None if the model has no constants.
+        """Return the log-likelihood of a logit with constants only, or None if the model has no constants.
 
-        ``problem`` contains the columns of the design, and ``weights`` (S,) the choice-set weights.
+        ``problem`` is the likelihood with all columns of the design, and ``weights`` (S,) are the choice-set weights.
         """
         if design.labels is None or not design.terms.constants:
             return None
@@ -438,9 +439,9 @@ class LogitModel(ChoiceModel):
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
         """Return the willingness to pay for one more unit, -b_name / b_cost, with its standard error (delta method).
 
-        It is positive for an attractive attribute, and negative for an unattractive one such as travel time: the value
-        of time is minus the willingness to pay for one more minute. The units are the units of the table, even if the
-        formula divides a column by a number. For a level or a constant, willingness to pay is relative to the
+        Willingness to pay is positive for an attractive attribute, and negative for an unattractive one such as travel
+        time: the value of time is minus the willingness to pay for one more minute. Units are those of the table, even
+        if the formula divides a column by a number. For a level or a constant, willingness to pay is relative to the
         reference.
 
         Parameters
@@ -450,12 +451,12 @@ class LogitModel(ChoiceModel):
         cost
             Coefficient of the cost, as the summary shows it.
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered". The default is set by the option ``errors``.
 
         Returns
         -------
         Ratio
-            Name, value and standard error.
+            Name, value and standard error of the ratio.
 
         Raises
         ------
@@ -492,12 +493,12 @@ def read_design(files: Mapping[str, bytes]) -> Design:
 
 
 def read_schema(files: Mapping[str, bytes]) -> Schema:
-    """Read the roles of the training table's columns."""
+    """Read the roles of the columns of the training table."""
     return Schema.from_dict(json.loads(files["schema.json"]))
 
 
 def read_estimates(files: Mapping[str, bytes]) -> Estimates:
-    """Read estimates; raise ArtifactError if they are not finite or their shapes do not match."""
+    """Read estimates, or raise ArtifactError if they are not finite or their shapes do not match."""
     arrays = load_arrays(files["estimates.safetensors"])
     entries = json.loads(files["estimates.json"])
     size = len(entries["names"])
@@ -510,6 +511,6 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
 
 
 def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
-    """Return all fields except the arrays, for JSON."""
+    """Return all fields except the arrays as JSON-compatible values."""
     names = (entry.name for entry in fields(estimates))
     return {name: getattr(estimates, name) for name in names if name not in ("values", "null", "covariances")}

@@ -35,7 +35,7 @@ _ThreadCount = tuple[Any, int]  # a BLAS library and its number of threads
 
 
 def map_in_threads(function: Callable[[T], U], chunks: Sequence[T]) -> list[U]:
-    """Call a function for each chunk, in several threads; NumPy and SciPy release the GIL."""
+    """Call a function for each chunk in several threads, given that NumPy and SciPy release the GIL."""
     if len(chunks) < 2:
         return list(map(function, chunks))
     with single_threaded_blas(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -44,7 +44,7 @@ def map_in_threads(function: Callable[[T], U], chunks: Sequence[T]) -> list[U]:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Limit NumPy's matrix products to one thread, until the last of all concurrent callers leaves."""
+    """Limit NumPy's matrix products to one thread until the last concurrent caller leaves the block."""
     previous = _blas_limit.enter()
     try:
         yield
@@ -53,9 +53,9 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 class _BlasLimit:
-    """A limit of one BLAS thread for the process: the first caller sets it, the last one lifts it.
+    """A limit of one BLAS thread for the process, set by the first caller and lifted by the last caller.
 
-    BLAS libraries built with OpenMP have a limit in each thread, which every caller sets and lifts.
+    BLAS libraries built with OpenMP have a separate limit in each thread, which every caller sets and lifts.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _BlasLimit:
         self._before: list[_ThreadCount] = []
 
     def enter(self) -> list[_ThreadCount]:
-        """Set the limit; return the previous thread counts of the libraries that have a limit in each thread."""
+        """Set the limit, and return the previous thread counts of the libraries with a limit in each thread."""
         with self._lock:
             if not self._callers:
                 self._before = _limit([library for library in _blas() if not _is_per_thread(library)])
@@ -83,7 +83,7 @@ _blas_limit = _BlasLimit()
 
 
 def _limit(libraries: list[Any]) -> list[_ThreadCount]:
-    """Limit libraries to one thread; return how many threads each of them used before."""
+    """Limit libraries to one thread, and return the previous number of threads of each library."""
     before = [(library, library.num_threads) for library in libraries]
     for library in libraries:
         _set_threads(library, 1)
@@ -91,13 +91,13 @@ def _limit(libraries: list[Any]) -> list[_ThreadCount]:
 
 
 def _set_threads(library: Any, number: int) -> None:
-    """Set the number of threads of a library, even if another thread set it last."""
+    """Set the number of threads of a library, even if a different thread set the number before."""
     _release(library)
     library.set_num_threads(number)
 
 
 def _release(library: Any) -> None:
-    """Release the lock of threadpoolctl 3.8, which lets only the thread that set a limit change it."""
+    """Release the lock of threadpoolctl 3.8, which otherwise allows only the thread that set a limit to change it."""
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
 
@@ -151,26 +151,26 @@ def maximise(
     max_iter: int = 200,
     enough: float = _DECREMENT,
 ) -> tuple[Floats, int]:
-    """Maximise a weighted log-likelihood; return the parameters (P,) and the number of iterations.
+    """Maximise a weighted log-likelihood, and return the parameters (P,) and the number of iterations.
 
     Parameters
     ----------
     objective
-        Log-probabilities and scores at given parameters; -inf for infeasible parameters.
+        Function that returns log-probabilities (-inf if infeasible) and scores at given parameters.
     starts
-        Starting values (P,), or (A, P) for several starts; the best maximum is returned.
+        Starting values (P,), or (A, P) for several starts. The best maximum is returned.
     weights
-        (S,) weights of the choice sets.
+        Weights (S,) of the choice sets.
     curvature
-        The Hessian of the weighted log-likelihood, if known; Newton's method is then used throughout.
+        Function that returns the Hessian of the weighted log-likelihood. If given, only Newton's method is used.
     scale
-        (P,) typical change of each parameter; default 1.
+        Typical change (P,) of each parameter. Default 1.
     within
-        Fixed or bounded parameters; starting values are clipped to the bounds. Default: no constraints.
+        Fixed or bounded parameters. Starting values are clipped to the bounds. By default, there are no constraints.
     max_iter
-        Maximum number of iterations of each method; default 200.
+        Maximum number of iterations of each method. Default 200.
     enough
-        Smallest sufficient gain of a Newton step, relative to the log-likelihood.
+        Smallest gain for which Newton's method continues, relative to the log-likelihood.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def maximise(
 def _quasi_newton(
     objective: Objective, start: Floats, weights: Floats, size: Floats, within: Parameters, max_iter: int
 ) -> tuple[Floats, int]:
-    """Maximise by BFGS, or by L-BFGS-B with bounds, over the parameters that are not fixed."""
+    """Maximise over the parameters that are not fixed, by BFGS or, if there are bounds, by L-BFGS-B."""
     from scipy.optimize import Bounds, minimize
 
     total, free = max(float(weights.sum()), 1e-300), ~within.fixed
@@ -232,7 +232,7 @@ def _quasi_newton(
 def _newton_step(
     objective: Objective, x: Floats, weights: Floats, hessian: Floats, scale: Floats, within: Parameters, enough: float
 ) -> Floats | None:
-    """Return the parameters after a Newton step; None if no step raises the likelihood enough."""
+    """Return the parameters after a Newton step, or None if no step increases the likelihood enough."""
     # 1. The Newton step within the bounds. Half of gradient . step is its gain in the quadratic model.
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
@@ -282,13 +282,13 @@ def newton_direction(
 
 
 def magnitudes(values: Floats) -> Floats:
-    """Return the absolute values of eigenvalues, floored at FLAT times the largest."""
+    """Return the absolute values of eigenvalues, floored at FLAT times the largest absolute value."""
     largest = max(float(np.abs(values).max(initial=0.0)), 1e-290)
     return np.maximum(np.abs(values), FLAT * largest)
 
 
 def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)
-    """Return eigenvalues and eigenvectors; raise TrainingError if they cannot be computed."""
+    """Return eigenvalues and eigenvectors, or raise TrainingError if they cannot be computed."""
     require_finite_curvature(curvature)
     try:
         values, vectors = np.linalg.eigh(curvature)
@@ -298,7 +298,7 @@ def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)
 
 
 def require_finite_curvature(curvature: Floats) -> None:
-    """Raise TrainingError if an entry is not finite: LAPACK would fail or return wrong values."""
+    """Raise TrainingError if an entry is not finite, since LAPACK would fail or return wrong values."""
     if not np.isfinite(curvature).all():
         raise TrainingError(NO_CURVATURE)
 

@@ -1,23 +1,23 @@
 """Mixed logit on ragged choice sets: simulated log-likelihood, scores of persons and Hessian in one pass.
 
-Person n chooses in sets t with coefficients b_r in draw r (``models/logit/random_coefficients.py``). With z_j the
-differences between the alternatives that are not chosen and the chosen one, as in ``logit_likelihood.py``,
+Person n chooses from sets t, with coefficients b_r in draw r (``models/logit/random_coefficients.py``). Let z_j be the
+differences between the alternatives that are not chosen and the chosen one, as in ``logit_likelihood.py``. Then
 
     log P_nr = -sum_t log(1 + sum_j exp(z_j . b_r))        log L_n = log mean_r P_nr            (Revelt & Train, 1998)
 
-With w_r = P_nr / sum_r P_nr the weight of draw r given the choices, s_r the score of log P_nr and H_r its Hessian,
+Let w_r = P_nr / sum_r P_nr be the weight of draw r given the choices, s_r the score of log P_nr, and H_r its Hessian:
 
     score    s = sum_r w_r s_r
     Hessian  sum_r w_r (H_r + s_r s_r') - s s'                                                   (Louis, 1982)
 
-The derivative of the utility of row j with respect to parameter p, in draw r, is z_jk c_pr, with k the column of the
-parameter and c_pr the derivative of that column's coefficient. With p_j the probabilities and j running over the rows
-of a set,
+The derivative of the utility of row j with respect to parameter p, in draw r, is z_jk c_pr, where k is the column of
+the parameter and c_pr is the derivative of that column's coefficient. Let p_j be the probabilities of the rows j of a
+set. Then
 
     H_r = -c_p c_q sum_t [sum_j p_j z_jk z_jl - (sum_j p_j z_jk)(sum_j p_j z_jl)] + second derivatives of b.
 
-Arrays (rows, R) are computed block by block: see ``models/logit/draws.py``. Products and exponentials are in float32
-or float64, as requested; log-probabilities over draws and sums over persons are in float64.
+Arrays (rows, R) are computed block by block (``models/logit/draws.py``). Products and exponentials are computed in
+float32 or float64, as requested. Log-probabilities over draws and sums over persons are computed in float64.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class BlockLikelihood(NamedTuple):
 
 
 class _EvaluatedBlock(NamedTuple):
-    """A block at given parameters, with everything that its derivatives need."""
+    """A block evaluated at given parameters, with everything that its derivatives need."""
 
     block: PersonBlock
     covariates: Tensor  # (N, 1 + G) a 1, then the covariates of the individuals
@@ -123,7 +123,7 @@ class SimulatedLikelihood:
         return ll, score, None if weights is None else total - (score * weights[:, None]).T @ score
 
     def by_block(self, function: Callable[[PersonBlock], T]) -> list[T]:
-        """Call a function for each block; on a CPU in several threads."""
+        """Call a function for each block, in several threads if the device is a CPU."""
         if self.draws.device.type == "cpu":
             return run_in_threads(function, self.blocks)
         with torch.no_grad():
@@ -137,7 +137,7 @@ class SimulatedLikelihood:
         return self.mixing.sample(locations.to(device, dtype), triangle.to(device, dtype), draws)
 
     def _standard(self, persons: Ints, dtype: torch.dtype) -> Tensor:  # -> (N, D, R)
-        """Return the standard draws of a block's persons; store them if memory allows."""
+        """Return the standard draws of a block's persons, which are cached if memory allows."""
         first = int(persons[0])
         standard = self._stored.get(first)
         if standard is None:
@@ -170,10 +170,10 @@ class SimulatedLikelihood:
         return ll - math.log(self.draws.number), _EvaluatedBlock(block, covariates, draws, e, inverse, w, whole)
 
     def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
-        """Return means and standard deviations of each person's random coefficients given the choices.
+        """Return the means and standard deviations of each person's random coefficients, given the choices.
 
-        With a ``cost`` column, return the means and standard deviations of willingness to pay, which is minus the ratio
-        of a coefficient to the cost coefficient.
+        If a ``cost`` column is given, return the means and standard deviations of willingness to pay, which is minus
+        the ratio of a coefficient to the cost coefficient.
         """
         mean, deviation = np.empty((2, len(self.keys), self.mixing.dimensions))
 
@@ -212,7 +212,10 @@ class SimulatedLikelihood:
 def _exponentials(
     v: Tensor, block: PersonBlock
 ) -> tuple[Tensor, Tensor, Tensor]:  # (N m, R) -> (T, R), (N m, R), (T, R)
-    """Return log-probabilities of the choices, and probabilities of the rows as two factors; overwrite v."""
+    """Return log-probabilities of the choices, and probabilities of the rows as two factors.
+
+    The array v is overwritten.
+    """
     # 1. Subtract the largest utility only if exponentials could overflow; the chosen alternative has utility 0.
     top = None
     if float(v.amax()) > _MAX_UTILITY[v.dtype]:
@@ -227,7 +230,7 @@ def _exponentials(
 
 
 def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N, P)
-    """Return the gradient of each person's log-likelihood; overwrite the exponentials."""
+    """Return the gradient of each person's log-likelihood, and overwrite the exponentials."""
     z, (N, R) = at.block.z.to(at.w), at.w.shape
     random = [r.column for r in mixing.random]
     # 1. Probabilities of the rows, times the weights of the draws.
@@ -325,7 +328,7 @@ def _in_wtp_space(score: Tensor, second: Tensor, whole: Tensor, mixing: MixingDi
 
 
 def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)
-    """Return the variables that parameters multiply in the index of a coefficient: 1, the draws and the covariates."""
+    """Return the variables that the parameters of a coefficient multiply: 1, the draws and the covariates."""
     draws = basis[:, :, chunk].transpose(0, 1)
     covariates = at.covariates.T[:, :, None].expand(-1, -1, draws.shape[2])
     return torch.cat([covariates[:1], draws, covariates[1:]])
@@ -354,7 +357,7 @@ Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of th
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMaximum(Maximum):
-    """Maximum of a simulated likelihood (without the prior), and how much it changes with other draws.
+    """Maximum of a simulated likelihood (without the prior), and its change with a second set of draws.
 
     ``scores`` (N, P) has a row for each person.
     """
@@ -365,7 +368,7 @@ class SimulatedMaximum(Maximum):
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """Maximisation of a simulated likelihood."""
+    """Search for the maximum of a simulated likelihood."""
 
     make: Make
     weights: Floats  # (N,) weights of the persons
@@ -376,7 +379,7 @@ class SimulatedSearch:
     max_iter: int
 
     def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
-        """Return the maximum, from the best of several starts."""
+        """Return the maximum that is reached from the best of several starts."""
         # 1. Few draws, in float32: most of the way at a fraction of the cost.
         x, steps = self._first_search(starts)
         # 2. All draws: the last iterations, with the likelihood in float64. The Hessian only sets the direction.
@@ -404,7 +407,7 @@ class SimulatedSearch:
         )
 
     def _first_search(self, starts: Floats) -> tuple[Floats, int]:
-        """Maximise with few draws from each start; return the best parameters and the number of iterations."""
+        """Maximise with few draws from each start, and return the best parameters and the number of iterations."""
         likelihood, runs = self.make(min(_FIRST_DRAWS, self.draws), 0), []
         for start in starts:
             x, steps = self._maximise(likelihood, start, "float32", "float32", _FIRST_TOLERANCE)
@@ -442,7 +445,7 @@ class SimulatedSearch:
         )
 
     def _newton_step(self, x: Floats, hessian: Floats, gradient: Floats) -> Floats:  # (P,), (P, P), (P,) -> (P,)
-        """Return the Newton step of the free parameters; 0 for the other parameters."""
+        """Return the Newton step, with 0 for the parameters that are not free."""
         free = np.flatnonzero(~(self.within.fixed | self.within.at_bound(x)))
         step = np.zeros_like(x)
         step[free] = np.linalg.lstsq(-hessian[np.ix_(free, free)], gradient[free], rcond=1e-10)[0]

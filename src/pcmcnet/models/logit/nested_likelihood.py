@@ -1,27 +1,27 @@
 """Nested logits on ragged choice sets: log-probabilities and scores for a tree of nests.
 
-A node g of the tree, with children c and log-sum parameter l_g, has the inclusive value
+A node g of the tree with children c and log-sum parameter l_g has the following inclusive value and probabilities:
 
-    I_g = l_g log sum_c exp(I_c / l_g)        log P(c | g) = (I_c - I_g) / l_g,
+    I_g = l_g log sum_c exp(I_c / l_g)        log P(c | g) = (I_c - I_g) / l_g
 
-and the inclusive value of an alternative is its utility. The root has l = 1, and log P(i) is the sum along the path
-from the root to i. A node without available alternatives is left out. Let w_c be 1 for the nodes c on the chosen path
-and 0 elsewhere. The chain rule runs from the root down. With A_g the derivative of log P with respect to I_g through
-the nodes above g, which is 0 at the root,
+The inclusive value of an alternative is its utility. The root has l = 1, and log P(i) is the sum along the path from
+the root to i. A node without available alternatives is left out. Let w_c be 1 for the nodes c on the chosen path and 0
+elsewhere. The chain rule is applied from the root down. Let A_g be the derivative of log P with respect to I_g through
+the nodes above g, which is 0 at the root:
 
     B_g = A_g - w_g / l_g                     A_c = w_c / l_g + P(c | g) B_g
     d log P / d l_g = -sum_c w_c log P(c | g) / l_g + B_g (I_g - sum_c P(c | g) I_c) / l_g
 
-and the score with respect to the coefficients b of v = x . b is sum_i A_i x_i. If several paths lead to the chosen
+The score with respect to the coefficients b of v = x . b is sum_i A_i x_i. If several paths lead to the chosen
 alternative, as in the cross-nested logit, w contains the probabilities of these paths given the choice.
 
 A log-sum parameter is the product of the relative parameters r along the path: log l = C log r, where C[m, f] counts
-the occurrences of r_f on the path from the root to node m. 0 < r <= 1 keeps each l at or below the l of its parent, as
-random utility theory requires.
+the occurrences of r_f on the path from the root to node m. The bounds 0 < r <= 1 keep each l at or below the l of its
+parent, as random utility theory requires.
 
-The search parameter is t with r = log(1 + exp t): about exp t for small r, and t for large r, where coefficients grow
-in proportion to r. Rows are sorted by set and path, so that the children of a node are adjacent. Shapes: N rows, S
-sets, M nodes, F relative log-sums, K coefficients, P parameters.
+The search parameter is t with r = log(1 + exp t), which is about exp t for small r and about t for large r, where
+coefficients grow in proportion to r. Rows are sorted by set and path, so that the children of a node are adjacent.
+Shapes: N rows, S sets, M nodes, F relative log-sums, K coefficients, P parameters.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MIN_SHARE = 1e-10  # of an alternative in a nest; smaller shares have no effect
 
 
 class _Level(NamedTuple):
-    """The nodes of one depth in all choice sets."""
+    """The nodes at one depth of the tree in all choice sets."""
 
     offsets: Ints  # (T + 1,) first child of each node
     node: Ints  # (T,) index in the tree; -1 for a row whose path ends above this depth
@@ -101,11 +101,11 @@ class NestedRows(NamedTuple):
         return out
 
     def inclusive_values(self, v: Floats, logsums: Floats) -> Floats:  # (N,), (M,) -> (S,)
-        """Return the inclusive value of each choice set, which is I at its root."""
+        """Return the inclusive value of each choice set, which is the inclusive value of the root."""
         return self.values_by_level(v[self.order], logsums)[-1].value
 
     def values_by_level(self, v: Floats, logsums: Floats) -> list[_InclusiveValues]:  # (N,), (M,)
-        """Return the inclusive values of each level, the deepest first; v is in sorted order."""
+        """Return the inclusive values of each level, with the deepest level first, for sorted utilities v."""
         of_node, value, levels = np.append(logsums, 1.0), v, []
         for offsets, node, _ in self.levels:
             lam = of_node[node]
@@ -123,7 +123,7 @@ class NestedRows(NamedTuple):
         return log_p
 
     def slopes(self, values: list[_InclusiveValues], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
-        """(N,) weights of the chosen rows -> (N,), (S, M): slopes of log P with respect to v and log-sums."""
+        """Return derivatives of log P in v (N,) and in the log-sums (S, M), given weights (N,) of the chosen rows."""
         # 1. From the rows up: the weight of the chosen path in each node.
         weights = [w]
         for offsets, _, _ in self.levels:
@@ -143,10 +143,10 @@ class NestedRows(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Allocation of alternatives to nests: log alpha = base + own log s + rest log(1 - s) for each pair.
+    """Allocation of alternatives to nests, where log alpha = base + own log s + rest log(1 - s) for each pair.
 
-    An alternative in n nests has n - 1 parameters s in [0, 1]: the first nest has the share s_1, the second the share
-    s_2 of the remainder, and the last nest the rest.
+    An alternative in n nests has n - 1 parameters s in [0, 1]: the first nest has the share s_1, the second nest has
+    the share s_2 of the remainder, and the last nest has the rest.
     """
 
     pair: Ints  # (N,) the pair of alternative and nest of each row
@@ -155,13 +155,13 @@ class Allocation(NamedTuple):
     rest: Floats  # (A, G) 0 or 1
 
     def logs(self, shares: Floats) -> Floats:  # (G,) -> (A,)
-        """Return log alpha of each pair."""
+        """Return log alpha for each pair of alternative and nest."""
         s = np.clip(shares, _MIN_SHARE, 1 - _MIN_SHARE)
         logs: Floats = self.base + self.own @ np.log(s) + self.rest @ np.log1p(-s)
         return logs
 
     def slopes(self, shares: Floats) -> Floats:  # (G,) -> (A, G)
-        """Return the derivatives of log alpha."""
+        """Return the derivatives of log alpha with respect to the shares."""
         s = np.clip(shares, _MIN_SHARE, 1 - _MIN_SHARE)
         return self.own / s - self.rest / (1 - s)
 
@@ -172,15 +172,15 @@ class NestedLikelihood:
     Parameters
     ----------
     x
-        (N, K) columns of the utility, by row.
+        Design matrix (N, K) of the utility.
     nests
-        Position of the rows in the tree.
+        Positions of the rows in the tree.
     chosen
-        (N,) True for the chosen row of each set; for all rows of the chosen alternative if it has several.
+        True for the chosen row of each set (N,), or for all rows of a chosen alternative that is in several nests.
     counts
-        (M, F) number of times that each relative log-sum occurs between the root and each node.
+        Number of times (M, F) that each relative log-sum occurs on the path from the root to each node.
     allocation
-        Shares of alternatives that are in several nests; default: each is in one nest.
+        Allocation of alternatives that are in several nests. By default, each alternative is in one nest.
     """
 
     def __init__(
@@ -193,31 +193,31 @@ class NestedLikelihood:
         self.K, self.F = x.shape[1], counts.shape[1]
 
     def values(self, theta: Floats) -> Floats:
-        """Return the values of the search parameters: coefficients, log-sums, shares."""
+        """Convert search parameters to values of coefficients, log-sums and shares."""
         values = theta.copy()
         values[self.logsums] = np.logaddexp(0.0, theta[self.logsums])
         return values
 
     def search(self, values: Floats) -> Floats:  # (..., P) -> (..., P)
-        """Return the search parameters for given values."""
+        """Convert values to search parameters."""
         theta = values.copy()
         theta[..., self.logsums] = np.log(np.expm1(values[..., self.logsums]))
         return theta
 
     @property
     def logsums(self) -> slice:
-        """Position of the relative log-sums among the values."""
+        """Slice of the relative log-sums among the values."""
         return slice(self.K, self.K + self.F)
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities and scores with respect to the search parameters."""
+        """Return log-probabilities (S,) and scores (S, P) with respect to the search parameters (P,)."""
         values = self.values(theta)
         ll, scores = self.evaluate(values)
         scores[:, self.logsums] *= -np.expm1(-values[self.logsums])
         return ll, scores
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities and scores with respect to the values of the parameters."""
+        """Return log-probabilities (S,) and scores (S, P) with respect to the values (P,)."""
         # 1. Log-sums of nodes, and utilities of rows, plus log alpha in the cross-nested logit.
         b, relative, shares = np.split(values, [self.K, self.K + self.F])
         logsums = np.prod(relative**self.counts, axis=1)
@@ -269,7 +269,7 @@ _PROPORTIONAL = 0.5  # relative change of a coefficient per relative change of a
 def nest_bounds(
     logsums: Sequence[str], shares: Sequence[str], given: Mapping[str, Bounds] | None
 ) -> dict[str, tuple[float, float]]:
-    """Return the bounds of log-sums and shares; ``given`` may narrow them, or widen the bounds of log-sums."""
+    """Return the bounds of log-sums and shares. ``given`` may narrow the bounds, or widen those of log-sums."""
     bounds = dict.fromkeys(logsums, (MIN_LOGSUM, MAX_LOGSUM if given is None else 1.0))
     bounds |= dict.fromkeys(shares, (0.0, 1.0))
     for name, (low, high) in (given or {}).items():
@@ -291,7 +291,7 @@ def require_within(
     fixed: Mapping[str, float],
     start: Mapping[str, float],
 ) -> None:
-    """Raise ConfigError if a start is outside the bounds of the search, or a fixed value is not feasible."""
+    """Raise ConfigError if a starting value is outside the bounds of the search, or a fixed value is not feasible."""
     widest = {name: (_MIN_FIXED_LOGSUM, np.inf) if name in logsums else (0.0, 1.0) for name in usual}
     for option, values, limits in (("fixed", fixed, widest), ("start", start, usual)):
         for name in limits.keys() & values.keys():
@@ -301,14 +301,14 @@ def require_within(
 
 
 def logsum_warnings(estimates: Estimates, logsums: Sequence[str]) -> list[str]:
-    """Return warnings about log-sums that are not estimates, or not consistent with random utility maximisation."""
+    """Return warnings about log-sums without an estimate, or inconsistent with random utility maximisation."""
     problems: dict[str, list[str]] = {}
     for name in logsums:
         value = float(estimates.values[estimates.position(name)])
         if name in estimates.fixed:
             continue
         if name in estimates.unbounded and is_at_search_limit(value):
-            problem = "no finite estimate, as "
+            problem = "no finite estimate, because "
             problem += (
                 "the alternatives of the nest are perfect substitutes"
                 if value < 1
@@ -337,7 +337,7 @@ def mark_diverging_logsums(estimates: Estimates, hessian: Floats, logsums: Colle
     estimates
         Estimates at the end of the search.
     hessian
-        (K, K) Hessian of the log-likelihood there.
+        Hessian (K, K) of the log-likelihood at these estimates.
     logsums
         Names of the log-sums that have the default limits of the search, not bounds given by the user.
     """

@@ -1,9 +1,9 @@
 """Nests of a nested logit: the option ``nests``, the nests above each alternative, and the fit of models with nests.
 
-``nests`` is a mapping from each label to its nest, ``{"car": "road", "bus": "road", "train": "rail"}``; a tree,
-``{"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}``; the path of a TOML file that contains one
-of these; or the name of a feature whose values are the nests. Shapes: R leaves; an alternative is one leaf, or several
-if several nests share it.
+The option ``nests`` maps each label to its nest, as in ``{"car": "road", "bus": "road", "train": "rail"}``, or is a
+tree, as in ``{"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}``. ``nests`` may also be the path
+of a TOML file with such a mapping or tree, or the name of a feature whose values are the nests. Shapes: R leaves, where
+an alternative is one leaf, or several leaves if several nests share it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NestLeaves(NamedTuple):
 
 
 class NestTree(NamedTuple):
-    """The nests of a table; parents come first."""
+    """The nests of a table, with parents before their children."""
 
     names: tuple[str, ...]  # (M,)
     parents: tuple[int, ...]  # (M,) index of the parent; -1 at the top
@@ -77,14 +77,14 @@ class NestTree(NamedTuple):
         return cls(tuple(node[-1] for node in nodes), tuple(index.get(node[:-1], -1) for node in nodes))
 
     def nests(self, leaves: NestLeaves, offsets: Ints) -> NestedRows:
-        """Return the leaves sorted by the tree; raise InputError if the tree lacks one of their nests."""
+        """Return the leaves sorted by the tree, or raise InputError if the tree lacks one of their nests."""
         index = {name: k for k, name in enumerate(self.names)}
         for code in np.unique(leaves.code):
             for name in leaves.paths[code]:
                 if name not in index:
                     raise InputError(
-                        f"nest {name!r} was not in the training data, so it has no log-sum parameter; "
-                        f"the nests are {', '.join(map(str, self.names))}."
+                        f"nest {name!r} was not in the training data, so it has no log-sum parameter: "
+                        f"expected one of {', '.join(map(str, self.names))}."
                     )
         nodes = np.full((len(leaves.paths), max(map(len, leaves.paths))), -1)
         for code, path in enumerate(leaves.paths):
@@ -94,7 +94,7 @@ class NestTree(NamedTuple):
     def counts(self, parameter: Sequence[int], n_parameters: int) -> Floats:  # (M,) -> (M, F)
         """Return how many times each parameter occurs on the path from the root to each nest.
 
-        ``parameter`` is the index of the parameter of each nest; -1 if it has none.
+        ``parameter`` contains the index of each nest's parameter, or -1 for a nest without a parameter.
         """
         counts = np.zeros((len(self.names), n_parameters))
         for node, (parent, index) in enumerate(zip(self.parents, parameter, strict=True)):
@@ -105,7 +105,7 @@ class NestTree(NamedTuple):
 
 
 def require_nests(nests: NestedRows, n_nodes: int) -> Bools:
-    """Return True for each nest with a log-sum to estimate; raise InputError if the nests have no effect."""
+    """Return True for each nest with a log-sum to estimate, or raise InputError if the nests have no effect."""
     free = nests.has_two_children(n_nodes)
     if not free.any():
         raise InputError("no nest has two alternatives in any choice set, so no log-sum is identified.")
@@ -128,7 +128,7 @@ def read_nests(path: Path) -> dict[str, Any]:
 
 
 def checked_tree(nests: Any) -> dict[str, Any]:
-    """Return nests by label, or a tree of nests, with names converted to text; raise ConfigError if not valid."""
+    """Return nests by label, or a tree of nests, with names as text, or raise ConfigError if they are not valid."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must be the name of a feature, or a mapping from labels to nests; got {nests!r}.")
     if all(isinstance(value, str | int | float) for value in nests.values()):
@@ -164,7 +164,7 @@ def _checked_node(node: Any, where: str) -> dict[str, Any]:
 
 
 def nest_labels(labels: Sequence[Any], where: str) -> list[str]:
-    """Return the labels of a nest as text; raise ConfigError if one occurs twice."""
+    """Return the labels of a nest as text, or raise ConfigError if a label occurs twice."""
     names = [str(label) for label in labels]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
@@ -182,7 +182,7 @@ def _labels_with_paths(tree: Mapping[str, Any], above: NestPath = ()) -> Iterato
 
 
 def paths_by_label(nests: Mapping[str, Any]) -> dict[str, NestPath]:
-    """Return the path of each label."""
+    """Return the path of nests above each label."""
     if all(isinstance(value, str) for value in nests.values()):
         return {label: (nest,) for label, nest in nests.items()}
     return {label: path for path, label in _labels_with_paths(nests)}
@@ -219,7 +219,7 @@ def warn_unknown_labels(labels: Iterable[str], data: ChoiceData) -> None:
 
 
 def require_nest_labels(nests: Mapping[str, Any], data: ChoiceData) -> Categorical:
-    """Return the labels of the alternatives; raise InputError if one has no nest."""
+    """Return the labels of the alternatives, or raise InputError if a label has no nest."""
     if data.labels is None:
         raise InputError("nests by label need labels: read the table with alternative=<column>.")
     labels = data.labels
@@ -240,16 +240,16 @@ def require_nest_labels(nests: Mapping[str, Any], data: ChoiceData) -> Categoric
 
 @dataclass(frozen=True, kw_only=True)
 class NestConfig(LogitConfig):
-    """Options of nested and cross-nested logits: the options of all logit models, and the log-sums.
+    """Options of nested and cross-nested logits: the options of all logit models, and options of the log-sums.
 
     Parameters
     ----------
     common_logsum
-        Whether all nests share one log-sum parameter, which in a tree is relative to the nest above. Default False: one
-        parameter for each nest.
+        Whether all nests share one log-sum parameter, which in a tree is relative to the nest above. If False
+        (default), each nest has its own parameter.
     bounds
-        Lower and upper bounds of coefficients, with None for no bound, as in {"price": (None, 0)}. Default: log-sum
-        parameters are at most 1. ``bounds=None`` removes this bound.
+        Lower and upper bounds of coefficients, with None for no bound, as in {"price": (None, 0)}. By default, log-sum
+        parameters are at most 1, and ``bounds=None`` removes this bound.
     """
 
     common_logsum: bool = False
@@ -278,12 +278,12 @@ class NestRecord(LogitRecord):
 
     @property
     def logsum_names(self) -> tuple[str, ...]:
-        """(F,) distinct names of the log-sum coefficients."""
+        """Distinct names (F,) of the log-sum coefficients."""
         return tuple(dict.fromkeys(name for name in self.logsums if name is not None))
 
     @property
     def counts(self) -> Floats:
-        """(M, F) number of times that each log-sum coefficient occurs on the path from the root to each nest."""
+        """Number of times (M, F) that each log-sum coefficient occurs on the path from the root to each nest."""
         names = self.logsum_names
         return self.tree.counts([-1 if name is None else names.index(name) for name in self.logsums], len(names))
 
@@ -302,7 +302,7 @@ class FittedNests(FittedLogit):
 
     @property
     def logsums(self) -> Floats:
-        """(M,) log-sum parameter of each nest: the product of the relative parameters above it."""
+        """Log-sum parameter (M,) of each nest: the product of the relative parameters on its path."""
         logsums: Floats = np.prod(self.split()[1] ** self.record.counts, axis=1)
         return logsums
 
@@ -321,7 +321,7 @@ class NestModel(LogitModel):
 
     @abstractmethod
     def _leaves(self, data: ChoiceData) -> NestLeaves:
-        """Return the alternatives with their paths."""
+        """Return the alternatives with their paths in the tree."""
 
     @abstractmethod
     def _labels(self) -> Iterable[str]:
@@ -332,7 +332,7 @@ class NestModel(LogitModel):
         return ()
 
     def _allocation(self, leaves: NestLeaves, shares: Sequence[str]) -> Allocation | None:
-        """Return the allocation of alternatives to nests; None if each is in one nest."""
+        """Return the allocation of alternatives to nests, or None if each alternative is in one nest."""
         return None
 
     def _leave_out(self) -> frozenset[str]:
@@ -433,7 +433,7 @@ class NestModel(LogitModel):
     def _maximise(
         self, likelihood: NestedLikelihood, within: Parameters, spread: Floats, weights: Floats
     ) -> tuple[Floats, int]:
-        """Maximise from several values of the log-sums; log-sums in the option ``start`` keep their starting values."""
+        """Maximise from several values of the log-sums, except for log-sums with a value in the option ``start``."""
         # 1. One start for each value, which all log-sums share.
         starts, logs = np.stack([within.start] * len(self.starts)), likelihood.logsums
         free = [name not in self.config.start for name in within.names[logs]]
@@ -454,10 +454,10 @@ class NestModel(LogitModel):
 
     @property
     def logsums(self) -> dict[str, float]:
-        """The log-sum parameter of each nest, relative to the root of the tree; some packages report mu = 1 / logsum.
+        """The log-sum parameter of each nest, relative to the root of the tree. Some packages report mu = 1 / logsum.
 
-        A nest that never has two alternatives in a choice set has the parameter of the nest above it, or 1 if there is
-        none.
+        A nest that never has two alternatives in a choice set has the parameter of its parent nest, or 1 if it has no
+        parent.
         """
         state = self._state
         return dict(zip(state.record.nests, state.logsums.tolist(), strict=True))
@@ -475,13 +475,13 @@ class NestModel(LogitModel):
         )  # normalise: the sums have rounding errors
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        """Return the log-sum of each choice set (S, 1), and a weight of 1 (S, 1), as there is one class."""
+        """Return the log-sum (S, 1) of each choice set, and the share 1 (S, 1) of the only class."""
         _, nests, v = self._utilities_in_tree(data)
         sums = nests.inclusive_values(v, self._state.logsums)[:, None]
         return sums, np.ones_like(sums)
 
     def _utilities_in_tree(self, data: ChoiceData) -> tuple[NestLeaves, NestedRows, Floats]:
-        """Return the leaves of a table, the leaves sorted by the tree, and their utilities."""
+        """Return the leaves of a table, the leaves sorted by the tree, and the utilities of the leaves."""
         leaves, state = self._leaves(data), self._state
         b, _, shares = state.split()
         v = state.design.utilities(data, b)[leaves.alternative]

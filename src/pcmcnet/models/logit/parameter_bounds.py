@@ -1,14 +1,14 @@
 """Free, fixed and bounded parameters of a logit, and identification of its coefficients.
 
 The log-likelihood is maximised over x (K,) with x_k fixed for some k and low_k <= x_k <= high_k for the others. A
-Newton step d at x is then the maximum of the quadratic model g . d - d' C d / 2, C the information matrix, subject to
+Newton step d at x then maximises the quadratic model g . d - d' C d / 2, with the information matrix C, subject to
 
-    low - x <= d <= high - x        and d_k = 0 if x_k is fixed,
+    low - x <= d <= high - x        and d_k = 0 if x_k is fixed.
 
-a least-squares problem with bounds (Stark & Parker, 1995). The step does not decrease the quadratic model, as d = 0 is
-feasible with value 0, and it stays within the bounds. The usual asymptotic theory does not apply to a parameter on the
-boundary: such a parameter has no standard error, and the standard errors of the other parameters treat it as known,
-like a fixed parameter.
+This is a least-squares problem with bounds (Stark & Parker, 1995). The step stays within the bounds, and it does not
+decrease the quadratic model, since d = 0 is feasible with value 0. The usual asymptotic theory does not apply to a
+parameter on the boundary: such a parameter has no standard error, and the standard errors of the other parameters treat
+it as known, like a fixed parameter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOUND_TOLERANCE = 1e-12  # relative distance to a bound that is rounding error
 
 @dataclass(frozen=True)
 class Parameters:
-    """Names, starting values and bounds of all parameters; both bounds of a fixed parameter are its value."""
+    """Names, starting values and bounds of all parameters, where both bounds of a fixed parameter are its value."""
 
     names: tuple[str, ...]
     start: Floats  # (K,)
@@ -47,7 +47,7 @@ class Parameters:
         start: Mapping[str, float],
         begin: Floats | None = None,
     ) -> Parameters:
-        """Build the parameters from options that refer to them by name.
+        """Build the parameters from options that refer to parameters by name.
 
         Parameters
         ----------
@@ -56,7 +56,7 @@ class Parameters:
         fixed, bounds, start
             Values, bounds and starting values by name, as returned by :func:`checked_control`.
         begin
-            (K,) starting values of the parameters that ``start`` does not name, clipped to their bounds; default 0.
+            Starting values (K,) of parameters that are not in ``start``, which are clipped to their bounds. Default 0.
 
         Raises
         ------
@@ -83,21 +83,21 @@ class Parameters:
 
     @classmethod
     def free(cls, start: Floats, names: Sequence[str] | None = None) -> Parameters:
-        """Return parameters without constraints; names default to ""."""
+        """Return parameters without constraints, with empty names by default."""
         return cls(tuple(names or [""] * len(start)), start, np.full(len(start), -np.inf), np.full(len(start), np.inf))
 
     @property
     def fixed(self) -> Bools:
-        """(K,) True for fixed parameters."""
+        """True for each fixed parameter (K,)."""
         return np.equal(self.low, self.high)
 
     @property
     def is_unconstrained(self) -> bool:
-        """True if no parameter is fixed or bounded."""
+        """Whether no parameter is fixed or bounded."""
         return bool(np.isneginf(self.low).all() and np.isposinf(self.high).all())
 
     def clip(self, x: Floats) -> Floats:  # (..., K) -> (..., K)
-        """Return the nearest feasible values; a value within rounding error of a bound becomes the bound."""
+        """Return the nearest feasible values, with values within rounding error of a bound set to the bound."""
         x = np.clip(x, self.low, self.high)
         for bound in (self.low, self.high):
             x = np.where(np.isfinite(bound) & (np.abs(x - bound) <= _BOUND_TOLERANCE * (1 + np.abs(bound))), bound, x)
@@ -113,7 +113,7 @@ class Parameters:
 
 
 def numeric_bounds(bounds: Bounds) -> tuple[float, float]:
-    """Return bounds as numbers: None becomes -inf or inf."""
+    """Return bounds as numbers, with None replaced by -inf or inf."""
     low, high = bounds
     return (-math.inf if low is None else low), (math.inf if high is None else high)
 
@@ -121,7 +121,7 @@ def numeric_bounds(bounds: Bounds) -> tuple[float, float]:
 def checked_control(
     fixed: Mapping[str, float], bounds: Mapping[str, Bounds] | None, start: Mapping[str, float]
 ) -> tuple[dict[str, float], dict[str, Bounds] | None, dict[str, float]]:
-    """Return the options with plain keys and values; raise ConfigError if they are inconsistent."""
+    """Return the options as plain dicts, or raise ConfigError if they are inconsistent."""
     # 1. Options map names to numbers or to pairs of numbers.
     for option, named in (("fixed", fixed), ("bounds", {} if bounds is None else bounds), ("start", start)):
         if not (isinstance(named, Mapping) and all(isinstance(name, str) for name in named)):
@@ -169,7 +169,7 @@ _COLLINEAR = 1e-8
 def require_identified(
     z: Floats, names: Sequence[str], within: Parameters | None = None
 ) -> None:  # (M, K) differences within sets
-    """Raise InputError if a coefficient is not identified; ``within`` may fix coefficients, which are then ignored."""
+    """Raise InputError if a coefficient is not identified, ignoring coefficients that are fixed in ``within``."""
     if within is not None and within.fixed.any():
         free = np.flatnonzero(~within.fixed[: len(names)]).tolist()
         z, names = z[:, free], [names[k] for k in free]
@@ -191,7 +191,10 @@ def require_identified(
 
 
 def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
-    """Return each column that is a linear combination of earlier columns, and these; [] for a column of zeros."""
+    """Return each column that is a linear combination of earlier columns, with a list of these columns.
+
+    The list is empty for a column of zeros.
+    """
     # 1. Scale columns to length 1; leave out columns of zeros.
     gram = z.T @ z
     length = np.sqrt(np.diag(gram))
@@ -213,6 +216,6 @@ def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return names in quotes, separated by commas; at most ``most`` names, and the number of the remaining names."""
+    """Return at most ``most`` names in quotes, separated by commas, and the number of remaining names."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""Random coefficients of a mixed logit: distributions, parameters, and the options that specify them."""
+"""Random coefficients of a mixed logit: distributions, parameters and options."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ _ROOT_2 = math.sqrt(2)
 
 
 class CoefficientCurve(NamedTuple):
-    """Draws of a coefficient with first and second derivatives with respect to its location and spread.
+    """Draws of a coefficient, with first and second derivatives in its location and spread.
 
-    The second derivatives are ``curvature`` times (1, lean)(1, lean)'. None means slope 1 and curvature 0.
+    The second derivatives are ``curvature`` times (1, lean)(1, lean)'. If ``slope`` is None, the slope is 1. If
+    ``curvature`` is None, the curvature is 0.
     """
 
     value: Tensor
@@ -65,7 +66,7 @@ class CoefficientCurve(NamedTuple):
 
 @dataclass(frozen=True)
 class Distribution:
-    """Distribution of a random coefficient; ``sign`` is 0 until the multinomial logit determines it."""
+    """Distribution of a random coefficient, whose ``sign`` is 0 until the multinomial logit determines it."""
 
     name: str
     sign: int = 1
@@ -74,7 +75,10 @@ class Distribution:
 
     @classmethod
     def parse(cls, coefficient: str, text: object) -> Distribution:
-        """Parse "normal", "-lognormal" or "johnson-sb(-2, 0)"; error messages contain the name of the coefficient."""
+        """Parse a distribution such as "normal", "-lognormal" or "johnson-sb(-2, 0)".
+
+        Error messages contain the name of the coefficient.
+        """
         where = f"random[{coefficient!r}]"
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[2] not in DISTRIBUTION_NAMES:
@@ -99,12 +103,12 @@ class Distribution:
 
     @property
     def by_index(self) -> bool:
-        """True if the coefficient is a function of the index a + b x."""
+        """Whether the coefficient is a function of the index a + b x."""
         return self.name != "truncated-normal"
 
     @property
     def spread_name(self) -> str:
-        """Name of the spread parameter: "spread" for uniform and triangular, else "sd"."""
+        """Name of the spread parameter: "spread" for uniform and triangular distributions, else "sd"."""
         return "spread" if self.name in ("uniform", "triangular") else "sd"
 
     def __str__(self) -> str:
@@ -131,7 +135,7 @@ class Distribution:
         return CoefficientCurve(index, None, draw, None, draw)
 
     def of_spread(self, location: Tensor, spread: Tensor, t: Tensor) -> CoefficientCurve:  # (N, 1), (), (N, R)
-        """Return draws of the truncated normal, which depend on its parameters, and their derivatives."""
+        """Return draws of the truncated normal and their derivatives, which depend on its parameters."""
         # 1. r = a / |b| and lam = phi(r) / Phi(r), in logarithms: Phi(r) may be as small as Phi(-30).
         size = spread.abs().clamp_min(1e-12).double()
         ratio = (location.double() / size).clamp_min(_MIN_RATIO)
@@ -244,7 +248,7 @@ class MixingDistribution:
 
     @property
     def wtp_columns(self) -> list[int]:
-        """Columns whose random coefficient is a willingness to pay."""
+        """Columns whose coefficient is a willingness to pay."""
         return [] if self.cost is None else [k for k in range(self.located) if k != self.cost]
 
     @property
@@ -254,19 +258,19 @@ class MixingDistribution:
 
     @cached_property
     def _pairs(self) -> list[tuple[int, int]]:
-        """Entries (row, column) of L that are parameters."""
+        """Entries (row, column) of the Cholesky factor L that are parameters."""
         alone = [(d, d) for d in range(self.dimensions) if d not in self.group]
         below = [(d, c) for k, d in enumerate(self.group) for c in self.group[: k + 1]]
         return alone + below
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """(K,) names of the coefficients, or of willingness to pay, as the summary shows them."""
+        """Names (K,) of the coefficients, or of the willingness to pay, as the summary shows them."""
         return tuple(f"wtp[{name}]" if k in self.wtp_columns else name for k, name in enumerate(self.columns))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """(P,) names of the parameters."""
+        """Names (P,) of the parameters."""
         random = [self.labels[r.column] for r in self.random]
         names = list(self.labels[: self.located])
         names += [f"mean[{random[d]}]:{self.who[g]}" for d, g in self.means]
@@ -281,28 +285,28 @@ class MixingDistribution:
 
     @cached_property
     def column(self) -> Ints:
-        """(P,) column of the utility that each parameter belongs to."""
+        """Column (P,) of the utility that each parameter belongs to."""
         columns = [self.random[d].column for d, _ in (*self.means, *self._pairs)]
         return np.array([*range(self.located), *columns], np.int64)
 
     @cached_property
     def basis(self) -> Ints:
-        """(P,) 0, or 1 + the index of the draw that the parameter multiplies."""
+        """For each parameter (P,), 1 + the index of the draw that it multiplies, or 0 if it multiplies no draw."""
         return np.array([0] * (self.located + len(self.means)) + [1 + c for _, c in self._pairs], np.int64)
 
     @cached_property
     def individual(self) -> Ints:
-        """(P,) 0, or 1 + the index of the covariate that the parameter multiplies."""
+        """For each parameter (P,), 1 + the index of the covariate that it multiplies, or 0 if it multiplies none."""
         return np.array([0] * self.located + [1 + g for _, g in self.means] + [0] * len(self._pairs), np.int64)
 
     @cached_property
     def feature(self) -> Ints:
-        """(P,) index of the variable that the parameter multiplies, in the list of 1, the draws and the covariates."""
+        """Index (P,) of the variable that each parameter multiplies, in the list of 1, draws and covariates."""
         return np.where(self.individual > 0, self.dimensions + self.individual, self.basis)
 
     @property
     def spreads(self) -> Ints:
-        """Indices of the entries of L, such as spreads, among the parameters."""
+        """Indices of the parameters that are entries of the Cholesky factor L, such as spreads."""
         return np.flatnonzero(self.basis)
 
     def standard(self, t: Tensor) -> Tensor:  # (N, D, R) -> (N, D, R)
@@ -329,7 +333,7 @@ class MixingDistribution:
     def sample(
         self, locations: Tensor, triangle: Tensor, draws: Tensor
     ) -> SampledCoefficients:  # (N, D), (D, D), (N, D, R)
-        """Return the random coefficients at standard draws."""
+        """Return the random coefficients for given standard draws."""
         # 1. The indices a + L x. Normal, uniform and triangular coefficients equal their index.
         spread = triangle @ draws if self.group else triangle.diagonal()[:, None] * draws
         index = spread.add_(locations[:, :, None])
@@ -349,7 +353,7 @@ class MixingDistribution:
         return SampledCoefficients(value, slope, basis, tilt, curvatures)
 
     def whole(self, x: Floats, random: Tensor) -> Tensor:  # (P,), (N, D, R) -> (N, K, R)
-        """Return the coefficients of all columns; in WTP space, the cost coefficient and willingness to pay."""
+        """Return the coefficients of all columns or, in WTP space, the cost coefficient and the willingness to pay."""
         out = random.new_zeros(random.shape[0], len(self.columns), random.shape[2])
         out[:, : self.located] = torch.from_numpy(x[: self.located]).to(out)[:, None]
         out[:, [r.column for r in self.random]] = random
@@ -397,7 +401,7 @@ class MixingDistribution:
         return wtp, size
 
     def signed(self, estimates: Floats) -> MixingDistribution:  # (K0,)
-        """Return the mixing distribution with the signs of the estimates where no sign is given."""
+        """Return the mixing distribution with unspecified signs replaced by the signs of the estimates."""
         estimates, _ = self._in_cost_units(estimates, np.ones(len(self.columns)))
 
         def with_sign(r: RandomCoefficient) -> RandomCoefficient:
@@ -407,7 +411,7 @@ class MixingDistribution:
         return replace(self, random=tuple(map(with_sign, self.random)))
 
     def mirrored(self, x: Floats) -> tuple[MixingDistribution, Floats]:
-        """Mirror draws so that the diagonal of L is not negative; return the distribution and its parameters."""
+        """Mirror draws so that the diagonal of L is not negative, and return the new distribution and parameters."""
         # 1. Column c of L changes its sign with draw c: L x = (L S)(S x) for a diagonal matrix S of signs.
         signs = np.where(np.diag(self.triangle(x)) < 0, -1, 1)
         column_signs = np.array([signs[c] for _, c in self._pairs])
@@ -422,8 +426,8 @@ class MixingDistribution:
     def scale(self, sizes: Floats, estimates: Floats) -> Floats:  # (K,), (K0,) -> (P,)
         """Return the change of each parameter that changes a utility by about 1.
 
-        ``sizes`` are the scales of the columns. ``estimates`` are the coefficients of the multinomial logit: they give
-        the scale of an index that is not a coefficient itself, such as the logarithm of a coefficient.
+        ``sizes`` contains the scales of the columns. ``estimates`` contains the coefficients of the multinomial logit,
+        which give the scale of an index that is not a coefficient itself, such as the logarithm of a coefficient.
         """
         estimates, per = self._in_cost_units(estimates, 1 / sizes)
         per = per.copy()
@@ -450,25 +454,25 @@ def specify_mixing(
     offset: str | None = None,
     cost: str | None = None,
 ) -> MixingDistribution:
-    """Return the mixing distribution that the options specify.
+    """Build the mixing distribution that the options specify.
 
     Parameters
     ----------
     design, sources
         Columns of the utility, and the term of each column.
     random
-        Distribution by name; None for normal coefficients of all numeric features, or of all columns if no feature is
-        numeric.
+        Distribution of each random coefficient, by name. If None, the coefficients of all numeric features are normal,
+        or those of all columns if no feature is numeric.
     correlated
-        Whether all normal-based random coefficients are correlated, or the names of those that are.
+        Whether all normal-based random coefficients are correlated, or the names of the correlated coefficients.
     nests
-        Names of the nests with an error component; default: none.
+        Names of the nests with an error component. Default: none.
     means
-        Names of the covariates of the mean of a random coefficient, by its name; default: none.
+        For each random coefficient by name, the names of the covariates of its mean. Default: none.
     offset
-        Name of the column with a coefficient of 1; default: none.
+        Name of the column with a coefficient of 1. Default: none.
     cost
-        In WTP space, name of the column in whose units the others are; default: preference space.
+        In WTP space, name of the column in whose units the other coefficients are measured. Default: preference space.
 
     Raises
     ------
@@ -490,7 +494,7 @@ def specify_mixing(
     parts += [RandomCoefficient(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
     if not parts:
         raise ConfigError(
-            "random is empty: a mixed logit needs a random coefficient or an error component; without both, use mnl."
+            "random is empty: a mixed logit needs a random coefficient or an error component. Otherwise, use mnl."
         )
     columns = (*design.names, *(f"component[{nest}]" for nest in nests))
     # 3. Means that depend on individuals: pairs of a random coefficient and a covariate, which coefficients may share.
@@ -520,7 +524,7 @@ def columns_of(name: str, names: Sequence[str], sources: Sequence[str], option: 
 
 
 def _numeric(design: Design, sources: Sequence[str], offset: str | None) -> list[str]:
-    """Return the coefficients of numeric features, or all coefficients if no feature is numeric; not the offset."""
+    """Return the coefficients of numeric features, or all if no feature is numeric, without the offset."""
     numeric = {
         str(term)
         for term in design.terms.generic

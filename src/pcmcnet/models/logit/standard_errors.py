@@ -1,6 +1,6 @@
 """Estimates with classical, robust and clustered standard errors, and the table of coefficients.
 
-With H the Hessian of the log-likelihood at the estimates and g_s the weighted score of choice set s, the covariance
+Let H be the Hessian of the log-likelihood at the estimates, and g_s the weighted score of choice set s. The covariance
 matrix of the estimates is
 
     classical   (-H)^-1                                          inverse of the information; correct specification
@@ -71,23 +71,23 @@ class Estimates:
 
     @property
     def n_parameters(self) -> int:
-        """Number of estimated parameters: all that are not fixed."""
+        """Number of estimated parameters, which are all parameters that are not fixed."""
         return len(self.values) - len(self.fixed)
 
     @property
     def aic(self) -> float:
-        """Akaike information criterion; smaller is better."""
+        """Akaike information criterion, where smaller is better."""
         return 2 * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def bic(self) -> float:
-        """Bayesian information criterion; smaller is better. A set with weight 2 counts as two sets."""
+        """Bayesian information criterion, where smaller is better. A choice set with weight 2 counts as two sets."""
         weight = self.n_sets if self.weight is None else self.weight
         return float(np.log(weight)) * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def rho_squared(self) -> float:
-        """McFadden's rho-squared against equal probabilities; 0 if the null log-likelihood is 0."""
+        """McFadden's rho-squared relative to equal probabilities, or 0 if the null log-likelihood is 0."""
         return 1 - self.log_likelihood / self.null_log_likelihood if self.null_log_likelihood else 0.0
 
     @property
@@ -126,7 +126,8 @@ class Estimates:
     def standard_errors(self, errors: Errors = "classical") -> dict[str, float]:
         """Return the standard error of each coefficient, by name.
 
-        It is inf for a coefficient without a finite estimate, and nan for one that is fixed or on the boundary.
+        The standard error is inf for a coefficient without a finite estimate, and nan for a coefficient that is fixed
+        or on the boundary.
 
         Parameters
         ----------
@@ -139,7 +140,7 @@ class Estimates:
         return by_name | dict.fromkeys((*self.fixed, *self.at_bound), float("nan"))
 
     def position(self, name: str) -> int:
-        """Return the index of a coefficient; raise InputError if the name is unknown."""
+        """Return the index of a coefficient, or raise InputError if the name is unknown."""
         if name not in self.names:
             raise InputError(f"the model has no coefficient {name!r}." + did_you_mean(name, self.names))
         return self.names.index(name)
@@ -150,14 +151,14 @@ class Estimates:
         Parameters
         ----------
         function
-            Function f of all coefficients (K,); it may return an array.
+            Function f of all coefficients (K,), which may return an array.
         errors
             Kind of standard errors: "classical" (default), "robust" or "clustered".
 
         Returns
         -------
-        Value and standard error. The error is inf for a value that depends on a coefficient without a finite estimate.
-        Coefficients that are fixed or on the boundary are treated as known.
+        Value and standard error of f. The error is inf for a value that depends on a coefficient without a finite
+        estimate. Coefficients that are fixed or on the boundary are treated as known.
         """
         # 1. The Jacobian J of f by central differences, with steps relative to each coefficient or its error.
         at = np.asarray(function(self.values), np.float64)
@@ -178,7 +179,10 @@ class Estimates:
         return at, np.sqrt(np.maximum(variance, 0.0)).reshape(at.shape)
 
     def rows(self, errors: Errors, calibrated: Collection[str] = ()) -> tuple[tuple[str, ...], ...]:
-        """Return name, estimate, standard error, z and p of each coefficient as text, or the reason for no error."""
+        """Return name, estimate, standard error, z and p of each coefficient as text.
+
+        A coefficient without a standard error has the reason in its place.
+        """
         lines = []
         for row in estimate_rows(self, errors, calibrated=calibrated):
             has_error = row.state in ("", NO_ESTIMATE)
@@ -229,17 +233,17 @@ def infer(
     Parameters
     ----------
     maximum
-        The maximum, with the scores and the Hessian there.
+        The maximum, with its scores and Hessian.
     parameters
-        (K,) names, fixed values and bounds of the parameters.
+        Names, fixed values and bounds of the K parameters.
     weights, sizes
-        (S,) weight and number of alternatives of each choice set.
+        Weight and number of alternatives (S,) of each choice set.
     clusters
-        (S,) cluster of each choice set; default: none.
+        Cluster (S,) of each choice set. By default, there are no clusters.
     null
-        (K,) values under the null hypotheses; default 0.
+        Values (K,) under the null hypotheses. Default 0.
     constants_log_likelihood
-        Log-likelihood of a model with constants only; default: none.
+        Log-likelihood of a model with constants only, if known.
 
     Raises
     ------
@@ -284,9 +288,8 @@ def infer(
 def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bools) -> tuple[Floats, list[int]]:
     """Return the pseudo-inverse of the information, and the coefficients without a finite estimate.
 
-    Directions in which the likelihood is flat are left out of the inverse. Rows and columns of coefficients that are
-    not free are 0. In units of ``spread``, the information about a coefficient is close to the total weight of the
-    sets.
+    The inverse omits directions in which the likelihood is flat. Rows and columns of coefficients that are not free are
+    0. In units of ``spread``, the information about a coefficient is close to the total weight of the sets.
     """
     # 1. Scale coefficients to about the same information, so that eigenvalues can be compared.
     index = np.flatnonzero(free)
@@ -316,7 +319,7 @@ NO_ESTIMATE = "no finite estimate"  # state of a coefficient whose likelihood ha
 
 
 class EstimateRow(NamedTuple):
-    """One coefficient; z and p test its null value: 1 for log-sums and Box-Cox exponents, else 0."""
+    """One coefficient, where z and p test its null value: 1 for log-sums and Box-Cox exponents, else 0."""
 
     name: str
     estimate: float
@@ -331,7 +334,7 @@ class EstimateRow(NamedTuple):
 def estimate_rows(
     estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()
 ) -> list[EstimateRow]:
-    """Return a row for each coefficient; ``calibrated`` coefficients are not estimates and have no errors."""
+    """Return a row for each coefficient, without standard errors for ``calibrated`` coefficients."""
     from scipy.special import ndtri
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
@@ -350,7 +353,7 @@ def estimate_rows(
 
 
 def interval_ends(lower: float, upper: float) -> tuple[str, str]:
-    """Return the bounds of a confidence interval as text; "" if they are nan."""
+    """Return the bounds of a confidence interval as text, or empty strings if they are nan."""
     return ("", "") if lower != lower else (f"{lower:.4g}", f"{upper:.4g}")
 
 

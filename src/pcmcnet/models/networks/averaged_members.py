@@ -2,16 +2,17 @@
 
     p = 1/M sum_m p^m
 
-The average predicts better than a single network. Some members also use bins of numeric columns, as piecewise linear
-inputs:
+The average predicts better than a single network. Some members also receive piecewise-linear inputs, which are computed
+from bins of the numeric columns:
 
     x  ->  x, e_1(x), ..., e_T(x)        e_t: the share of the t-th bin that is below x; T bins between quantiles
 
 Without bins, a network needs many weights to represent a threshold in a distance or an income, and weight decay shrinks
 these weights. Bins between quantiles (Gorishniy, Rubachev & Babenko, 2022) represent such thresholds directly, both for
 the network and for the logit inside it. Networks with and without bins make different errors, so their mean often
-predicts better than either kind. But if effects are linear, or there are many columns and few choice sets, bins
-overfit. The number of members with bins is therefore chosen on held-out sets (:mod:`pcmcnet.models.networks.fitting`).
+predicts better than either kind. However, bins overfit if effects are linear, or if there are many columns and few
+choice sets. The number of members with bins is therefore chosen on held-out sets
+(:mod:`pcmcnet.models.networks.fitting`).
 
 A member with bins is trained on data with the bins as columns. In the average, a :class:`BinnedView` computes these
 columns from the numeric inputs of a batch. Shapes: B sets of up to J alternatives, F numeric inputs, K bins in total.
@@ -45,14 +46,14 @@ BIN_COUNTS = (8, 16)  # bins per number of the members that have bins, in turn
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """The part of a network's architecture that the fit decides; saved with the model.
+    """The part of a network's architecture that is chosen in the fit and saved with the model.
 
     Parameters
     ----------
     classes
         Number of latent classes.
     bins
-        Number of bins per numeric column of each averaged network; 0 for a network without bins.
+        For each averaged network, the number of bins per numeric column, or 0 if the network has no bins.
     """
 
     classes: int = 1
@@ -64,7 +65,7 @@ class NetworkSpec:
         return len(self.bins)
 
     def require_valid(self, weights: int) -> None:
-        """Raise ArtifactError if no fit can produce this architecture with that many weights.
+        """Raise ArtifactError if no fit can produce this architecture with the given number of weights.
 
         The architecture is checked before the network is built, since a damaged file may describe a network larger than
         memory.
@@ -73,16 +74,16 @@ class NetworkSpec:
         # The classes of different networks do not correspond, so an average has one class. A class has some weights.
         if not bins_fit or not 1 <= self.classes <= weights or (self.classes > 1 and self.members > 1):
             raise ArtifactError(
-                f"the saved model has an unknown architecture, {self.classes} classes and {self.members} members with "
-                f"bins {self.bins[:MAX_MEMBERS]}: save the model again."
+                f"the saved model has an unknown architecture ({self.classes} classes, {self.members} members, bins "
+                f"{self.bins[:MAX_MEMBERS]}): save the model again."
             )
 
 
 def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -> int:
-    """Return the number of networks for ``members="auto"``.
+    """Return the number of networks to average if ``members="auto"``.
 
-    It is 6 if the table is small, the weight decay is learnt, a single process trains, and the network is small enough
-    for compiled steps; otherwise it is 1.
+    The number is 6 if the table is small, the weight decay is learnt, a single process trains, and the network is small
+    enough for compiled steps. The number is 1 in all other cases.
     """
     one_process = current_group().size == 1
     is_fast = one_process and is_small_table(train) and network.compiled_form is not None
@@ -90,7 +91,7 @@ def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -
 
 
 def is_small_table(train: Sets) -> bool:
-    """Return whether a table in memory is small enough to train several networks quickly."""
+    """Return True if a table is in memory and small enough to train several networks quickly."""
     if not isinstance(train, ChoiceData) or len(train) > AUTO_MEMBERS_MAX_SETS:
         return False
     return bool((train.sizes**2.0).sum() <= AUTO_MEMBERS_MAX_PAIRS)
@@ -111,14 +112,14 @@ def bins_per_member(members: int, period: int) -> tuple[int, ...]:
 
 
 class AveragedNetwork(ChoiceNetwork):
-    """Batch -> logarithms of the mean of the members' probabilities (B, J).
+    """Network that maps a batch to the logarithms (B, J) of the members' mean probabilities.
 
     Parameters
     ----------
     members
-        The networks. The first one has no bins and needs no view.
+        Networks to average. The first network has no bins and needs no view.
     views
-        A module for each other member, which converts a batch to the member's inputs.
+        For each member after the first, a module that converts a batch to the inputs of that member.
     """
 
     takes_generators = True
@@ -133,11 +134,11 @@ class AveragedNetwork(ChoiceNetwork):
         return members_of(self)[0].computes_in_chunks
 
     def member_inputs(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:
-        """Return every member with its inputs."""
+        """Return a list of members, each with its inputs."""
         return list(zip(members_of(self), [batch, *(view(batch) for view in self.views)], strict=True))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         p = [member.probabilities(inputs) for member, inputs in self.member_inputs(batch)]
         return log_probabilities(sum(p[1:], p[0]) / len(p), batch.mask)
 
@@ -150,12 +151,12 @@ def members_of(network: ChoiceNetwork) -> list[ChoiceNetwork]:
 
 
 class BinnedView(nn.Module):
-    """Batch -> batch with the bins that a member was trained with as additional columns.
+    """Module that adds a member's bins to a batch as additional columns.
 
     Parameters
     ----------
     common
-        The encoder of the batches.
+        The encoder that produced the batches.
     member
         The encoder that the member was trained with.
     """
@@ -166,13 +167,13 @@ class BinnedView(nn.Module):
         self.individual = _BinColumns(common.individual, member.individual)
 
     def forward(self, batch: Batch) -> Batch:
-        """Return the batch with the bins of the member."""
+        """Return a copy of the batch with the member's bins."""
         numeric, individual = self.features(batch.numeric), self.individual(batch.individual_numeric)
         return replace(batch, numeric=numeric, individual_numeric=individual)
 
 
 class _BinColumns(nn.Module):
-    """(..., F) -> (..., F + K): the bins come after the numeric columns and before the missing-value indicators."""
+    """Insert bins between the numeric columns and the missing-value indicators: (..., F) -> (..., F + K)."""
 
     columns: Tensor
     starts: Tensor

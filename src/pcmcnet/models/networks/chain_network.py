@@ -3,8 +3,8 @@
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
 :class:`PCMCNetwork` is a single chain, :class:`ChainMixture` a mixture with one chain per latent class, and
-:class:`AveragedChains` an average of networks. Shapes: B sets of up to J alternatives, K classes, M averaged networks;
-individuals (B, D0), alternatives (B, J, D), rates (B, J, J), log p (B, J).
+:class:`AveragedChains` an average of networks. Shapes: B sets of up to J alternatives, K classes, M averaged networks.
+Tensors: individuals (B, D0), alternatives (B, J, D), rates (B, J, J), log p (B, J).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CLASS_SPREAD = 0.3  # standard deviation of the initial weights of the utilities
 
 
 class PCMCNetwork(ChoiceNetwork):
-    """Batch -> log-probabilities (B, J)."""
+    """Network that maps a batch to the log-probabilities (B, J) of a single chain."""
 
     takes_generators = True
     items: Tensor | None  # (n, n) fixed log-rates of pairs of labels, if labels are the only inputs
@@ -55,7 +55,7 @@ class PCMCNetwork(ChoiceNetwork):
     def __init__(
         self, encoder: Encoder, config: PCMCNetConfig, encoders: Encoders | None = None, *, marks: int = 0
     ) -> None:
-        """Build the network; ``marks`` is the number of additional individual-level inputs of the rates."""
+        """Build the network, whose rates have ``marks`` additional individual-level inputs."""
         super().__init__()
         individual, features = encoder.individual, encoder.features
         self.individual = build_representation(individual, dropout=config.dropout, custom=encoders)
@@ -82,7 +82,7 @@ class PCMCNetwork(ChoiceNetwork):
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
 
     def new_utility(self, features: SideEncoder, signs: Tensor | None) -> LinearUtility:
-        """Return a linear utility of alternatives for individuals, with weights of 0."""
+        """Return a new linear utility whose weights are all 0."""
         custom = [name for name, _ in self.alternative.custom.values()]  # columns with custom encoders
         return LinearUtility(features, self.individual.width, self.alternative.width, custom, signs)
 
@@ -93,7 +93,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def share_weights(self) -> list[nn.Parameter]:
-        """Weights of the latent-class shares; a single chain has none."""
+        """Weights of the latent-class shares, or an empty list for a single chain."""
         return []
 
     @property
@@ -103,7 +103,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def compiled_form(self) -> CompiledForm | None:
-        """The weights for the C training steps; None for networks without such steps, such as a mixture."""
+        """The weights in the form of the C training steps, or None if the C code does not support the network."""
         return compiled_form_of(self) if self.classes == 1 else None
 
     @property
@@ -113,7 +113,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def sign_constrained(self) -> list[SignedLinear | LinearUtility]:
-        """All layers and utilities whose weights may be restricted to given signs."""
+        """All layers and utilities that can have sign constraints on their weights."""
         return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -125,7 +125,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @torch.no_grad()
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that alternatives differ, and raise the output bias if most relu rates start without a gradient."""
+        """Check that alternatives differ, and increase the output bias if most relu rates start with zero gradient."""
         sets.require_variation_within_sets()
         if self.rates.rate == "relu":
             # Count dead rates on the batch of the largest sets: a set of one alternative has no pair.
@@ -133,14 +133,14 @@ class PCMCNetwork(ChoiceNetwork):
             (batch,) = batches_on(device_of(self), sets, plan[-1:])
             self.eval()  # dropout would make the check random
             if self.revive(batch):
-                log.info("most rates started without a gradient; the output bias was raised")
+                log.info("most rates started with zero gradient: the output bias was increased")
         elif self.rates.rate == "exp" and self.rates.epsilon == 0:
             # The bias shifts all scores, which only changes the time scale. Its gradient is 0 up to rounding errors,
             # which Adam would follow.
             self.rates.output.bias.requires_grad_(False)
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
-        """Start from the labels' PCMC if labels are the only inputs, or from the inner logit if decay is strong."""
+        """Start from a fitted PCMC if labels are the only inputs, or from the inner logit if weight decay is strong."""
         if self.items is not None:
             starting_values.start_as_items(self.items, sample(starting_values.MAX_ITEM_SETS), decay)
         elif self.utility is not None and decay >= starting_values.LOGIT_START_DECAY:
@@ -149,7 +149,7 @@ class PCMCNetwork(ChoiceNetwork):
     # -- rates and probabilities ------------------------------------------------------------------------------
 
     def chains(self, batch: Batch) -> Tensor:
-        """Return the rates (B, K, J, J) of the K chains of each set; here K = 1."""
+        """Return the rates (B, K, J, J) of the chains of each set, where K = 1 for a single chain."""
         inputs = self.represent(batch)
         utility = None if self.utility is None else self.utility(batch, *inputs)
         return self.rates_between(*inputs, utility, batch.mask, batch.categorical).unsqueeze(1)
@@ -157,7 +157,7 @@ class PCMCNetwork(ChoiceNetwork):
     def rates_between(
         self, individual: Tensor, alternatives: Tensor, utility: Tensor | None, mask: Tensor, categorical: Tensor
     ) -> Tensor:
-        """(B, D0), (B, J, D), utilities of the alternatives (B, J), mask (B, J), categories (B, J, C) -> (B, J, J)."""
+        """Return the rates of all ordered pairs: (B, D0), (B, J, D), (B, J), (B, J), (B, J, C) -> (B, J, J)."""
         if utility is None:
             rates: Tensor = self.rates(individual, alternatives, mask)
             return rates
@@ -168,7 +168,7 @@ class PCMCNetwork(ChoiceNetwork):
         return self.rates_of_scores(scores, utility, mask)
 
     def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
-        """Return rates from scores (B, J, J) and the utilities (B, J) of the alternatives entered."""
+        """Compute rates from the scores (B, J, J) and the utilities (B, J) of the alternatives that are entered."""
         if self.rates.rate == "exp":
             return self.rates.rates_from_scores(scores + utility.unsqueeze(1), mask)
         top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
@@ -177,21 +177,21 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def has_log_rates(self) -> bool:
-        """Whether log-rates are the scores of the network; if so, rates may differ by many orders of magnitude."""
+        """Whether the network's scores are log-rates, in which case rates may differ by many orders of magnitude."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         if self.has_log_rates:
             return self._log_distribution(batch, solve_chain)
         return log_probabilities(self.distribution(batch), batch.mask)
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """Return the stationary distribution (B, J); padding gets 0."""
+        """Return the stationary distribution (B, J), with 0 for padding."""
         return self.distribution(batch)
 
     def distribution(self, batch: Batch, solve: ChainSolver = solve_chain) -> Tensor:
-        """Return the stationary distribution (B, J), computed by a solver; padding gets 0."""
+        """Return the stationary distribution (B, J) computed by ``solve``, with 0 for padding."""
         if self.has_log_rates:
             return self._log_distribution(batch, solve).exp()
         return solve(self.chains(batch).squeeze(1), batch.mask)
@@ -200,7 +200,7 @@ class PCMCNetwork(ChoiceNetwork):
         return log_stationary_distribution(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
 
     def revive(self, batch: Batch) -> bool:
-        """Raise the output bias if most relu rates start without a gradient; return whether it was raised."""
+        """Increase the output bias if most relu rates start with zero gradient, and return True if it was increased."""
         return starting_values.revive_dead_rates(self.rates, *self.represent(batch), batch.mask)
 
 
@@ -208,7 +208,7 @@ class PCMCNetwork(ChoiceNetwork):
 
 
 def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
-    """Return the weights of a network for the C training steps; None if the steps do not support the network."""
+    """Return the weights in the form of the C training steps, or None if the C code does not support the network."""
     # 1. Check that the C code supports the activation, rates, sizes and inputs; it has no dropout, signs or encoders.
     rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
     is_supported = (
@@ -257,7 +257,7 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
 
 
 class ChainMixture(LatentClassNetwork, PCMCNetwork):
-    """Batch -> log-probabilities (B, J) of a mixture of chains."""
+    """Network that maps a batch to the log-probabilities (B, J) of a mixture of chains."""
 
     def __init__(
         self, encoder: Encoder, config: PCMCNetConfig, encoders: Encoders | None = None, *, classes: int
@@ -285,7 +285,7 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
 
     @property
     def utilities(self) -> list[LinearUtility]:
-        """The common utility and the additional utility of each class; empty without a utility."""
+        """The common utility and the additional utility of each class, or an empty list if there is no utility."""
         return [*super().utilities, *self._additions]
 
     @property
@@ -332,14 +332,14 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
         return rates.view(-1, self.classes, *rates.shape[1:])
 
     def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the logits (B, K) of the shares, and the probabilities (B, K, J) in each class."""
+        """Return the logits (B, K) of the class shares, and the probabilities (B, K, J) in each class."""
         individual, alternatives = self.represent(batch)
         rates = self._chains(batch, individual, alternatives).flatten(0, 1)
         p = solve_chain(rates, self.for_each_class(batch.mask))
         return self.share_logits(individual), p.view(-1, self.classes, p.shape[1])
 
     def revive(self, batch: Batch) -> bool:
-        """Raise the output bias if most relu rates start without a gradient; return whether it was raised."""
+        """Increase the output bias if most relu rates start with zero gradient, and return True if it was increased."""
         individual, alternatives = self.represent(batch)
         return starting_values.revive_dead_rates(
             self.rates,
@@ -361,12 +361,12 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
 
 
 class AveragedChains(AveragedNetwork):
-    """Batch -> logarithms of the mean of several stationary distributions (B, J)."""
+    """Network that maps a batch to the logarithms (B, J) of the members' mean stationary distribution."""
 
     classes = 1
 
     def chain_inputs(self, batch: Batch) -> list[tuple[PCMCNetwork, Batch]]:
-        """Return every member with its inputs."""
+        """Return a list of members, each with its inputs."""
         return [(member, inputs) for member, inputs in self.member_inputs(batch) if isinstance(member, PCMCNetwork)]
 
     def member_chains(self, batch: Batch) -> Tensor:

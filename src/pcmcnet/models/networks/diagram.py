@@ -1,11 +1,11 @@
-"""Draw a fitted PCMC-Net as SVG, after Figure 1 of the paper, with sizes and parameter counts.
+"""Draw a fitted PCMC-Net as SVG, in the style of Figure 1 of the paper, with sizes and parameter counts.
 
     columns of the table -> representation -> pairs -> layers of the rate network -> stationary distribution
                                     |-----------> utility of the alternative entered --^
 
-The boxes are computed from the model, then placed, then written as SVG. The drawing is 800 units wide with text of 12
-units on a white background; its height depends on the boxes. Long lists are shortened, and texts are cut to the width
-of their box, which is estimated for common sans-serif fonts. The file refers to no other files.
+The boxes are computed from the model, then placed, then written as SVG. The drawing is 800 units wide, with 12-unit
+text on a white background. The height of the drawing depends on the boxes. Long lists are shortened. A text is cut to
+the width of its box, using estimated letter widths of common sans-serif fonts. The SVG file is self-contained.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNPRINTABLE = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  #
 
 
 class Box(NamedTuple):
-    """A part of the network, with the number of its parameters (None: not shown)."""
+    """Box for one part of the network, with its number of parameters (None hides the number)."""
 
     kind: str
     title: str
@@ -68,17 +68,17 @@ class PlacedBox(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Width of the boxes of this kind."""
+        """Width of the box, which depends on its kind."""
         return _COLUMNS[self.box.kind]
 
     @property
     def middle(self) -> float:
-        """Vertical position of arrows to and from the box."""
+        """Vertical position of the arrows to and from the box."""
         return self.y + self.box.height / 2
 
 
 def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCNetConfig) -> str:
-    """Return the SVG text of a network; for averaged networks, of the first one."""
+    """Return an SVG drawing of a network, or of the first of several averaged networks."""
     network = members[0]
     label = [str(encoder.schema.alternative)] if encoder.labels else []
     sides = [
@@ -102,7 +102,7 @@ def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCN
 def _side(
     names: Sequence[str], codes: SideEncoder, module: Representation, title: str, labels: Sequence[str], *, many: bool
 ) -> tuple[Box, Box]:
-    """Return a box of the alternatives' or the individual's columns, and a box of their representations."""
+    """Return a box for the columns of the alternative or the individual, and a box for their representations."""
     plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
     by_name = {code.name: (_input_words(code, labels), _input_width(code)) for code in plain}
     for k, curve_width in module.curved.items():
@@ -139,7 +139,7 @@ def _input_words(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str
 
 
 def _pairs(individual: int, alternative: int, classes: int) -> Box:
-    """Return the box of the concatenated inputs of the first layer."""
+    """Return the box for the concatenated inputs of the first layer."""
     parts = [("I", individual)] * (individual > 0) + [("k", classes)] * (classes > 1)
     parts += [("S_i", alternative), ("S_j", alternative)]
     names, widths = " ⊕ ".join(name for name, _ in parts), [width for _, width in parts]
@@ -147,7 +147,7 @@ def _pairs(individual: int, alternative: int, classes: int) -> Box:
 
 
 def _probabilities(network: PCMCNetwork) -> Box:
-    """Return the box of the stationary distribution, with the class shares of a mixture."""
+    """Return the box for the stationary distribution and, in a mixture, for the class shares."""
     lines = ("π Q = 0", "Σ π_i = 1", "Q: the rates")
     if network.classes == 1:
         return Box("law", "probabilities", lines, 0)
@@ -156,7 +156,7 @@ def _probabilities(network: PCMCNetwork) -> Box:
 
 
 def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
-    """Return the boxes of the rate network's layers; the parts of the first layer form one box."""
+    """Return the boxes for the layers of the rate network, with a single box for the parts of the first layer."""
     rates = network.rates
     first = [part for part in (rates.who, rates.leave, rates.enter) if part is not None]
     marks = network.classes if network.classes > 1 else 0
@@ -180,7 +180,7 @@ def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
 
 
 def _utility(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
-    """Return the box of the utility of the alternative entered, which multiplies the rates; empty without a utility."""
+    """Return the box for the utility, which multiplies the rates, or an empty list if the network has no utility."""
     utility = network.utility
     if utility is None:
         return []
@@ -268,7 +268,7 @@ def _page(height: float, title: str, body: list[str]) -> str:
 
 
 def _box(placed: PlacedBox) -> str:
-    """Return a box with its texts, each cut to the width of the box."""
+    """Return the SVG of a box with its texts, each cut to the width of the box."""
     box, (fill, stroke) = placed.box, _COLOURS[placed.box.kind]
     texts = [("title", box.title), *(("", line) for line in box.lines)]
     if box.parameters is not None:
@@ -281,7 +281,7 @@ def _box(placed: PlacedBox) -> str:
 
 
 def _sheet(placed: PlacedBox, step: int) -> str:
-    """Return the visible edge, at the upper right, of a box further down in the pile."""
+    """Return the visible edge of a box that lies behind another box of the same stack."""
     right, top, bottom = placed.x + placed.width, placed.y - step, placed.y + placed.box.height - step
     edge = f"M{placed.x + step + 3:g} {top:g}H{right + step - 6:g}q6 0 6 6V{bottom - 3:g}"
     return f'<path d="{edge}" fill="none" stroke="{_COLOURS[placed.box.kind][1]}"/>'
@@ -293,7 +293,7 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
 
 
 def _across(a: PlacedBox, b: PlacedBox, before: PlacedBox | None = None) -> str:
-    """Return an arrow from the right of box a to the left of box b; it bends before b, or before a third box."""
+    """Return an arrow from box a to box b, which bends before b or before the box ``before``."""
     turn = (before or b).x - 9
     return f'<path class="arrow" d="M{a.x + a.width:g} {a.middle:g}H{turn:g}V{b.middle:g}H{b.x:g}"/>'
 
@@ -303,14 +303,14 @@ def _down(a: PlacedBox, b: PlacedBox) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return the estimated width of a text; an upper bound for common fonts."""
+    """Return an upper bound on the width of a text in common fonts."""
     wide = [unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…" for letter in text]
     widths = (5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7 for letter in text)
     return sum(SIZE if is_wide else width for is_wide, width in zip(wide, widths, strict=True))
 
 
 def _fit(text: str, width: float) -> str:
-    """Return a text cut to a width, with "…" for the rest; characters that XML does not allow become �."""
+    """Cut a text to a width, ending in "…", and replace characters that XML does not allow with �."""
     text = _UNPRINTABLE.sub("�", " ".join(text.split()))
     if text_width(text) <= width:
         return text

@@ -1,14 +1,14 @@
 """Export a fitted network to ONNX or ``torch.export``, with a description of its inputs.
 
-``model.onnx`` is read by any ONNX runtime (Java, C++, C#, Rust, JavaScript, ...), ``model.pt2`` by
-``torch.export.load``. Both map the tensors of B padded choice sets to probabilities, for any B and J:
+Any ONNX runtime (Java, C++, C#, Rust, JavaScript, ...) reads ``model.onnx``, and ``torch.export.load`` reads
+``model.pt2``. Both graphs map the tensors of B padded choice sets to probabilities, for any B and J:
 
     numeric (B, J, F) float32, categorical (B, J, C) int64          of the alternatives
     individual_numeric (B, F0) float32, individual_categorical (B, C0) int64
     mask (B, J) bool, true for real alternatives        ->          probabilities (B, J) float32
 
-Inputs without columns are left out. ``model.encoder.json`` next to the graph describes how columns become these
-tensors; the metadata of the graph contains the same description.
+An input is omitted if the table has no columns for it. ``model.encoder.json`` next to the graph describes how columns
+are converted to these tensors; the metadata of the graph contains the same description.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OPSET = 18
 
 
 class ExportedNetwork(nn.Module):
-    """Tensors -> probabilities (B, J), with a copy of a network's weights and operators that ONNX supports."""
+    """Copy of a network that returns probabilities (B, J) and uses only operators supported by ONNX."""
 
     def __init__(self, network: PCMCNetwork | AveragedChains) -> None:
         super().__init__()
@@ -59,7 +59,10 @@ class ExportedNetwork(nn.Module):
         individual_numeric: Tensor | None = None,
         individual_categorical: Tensor | None = None,
     ) -> Tensor:
-        """(B, J), (B, J, F), (B, J, C), (B, F0), (B, C0) -> (B, J); None for inputs without columns."""
+        """Return the probabilities: (B, J), (B, J, F), (B, J, C), (B, F0), (B, C0) -> (B, J).
+
+        An argument is None if the table has no columns for it.
+        """
         B, J = mask.shape
         no_numbers, no_codes = mask.new_zeros(B, J, 0, dtype=torch.float32), mask.new_zeros(B, J, 0, dtype=torch.int64)
         batch = Batch(
@@ -91,14 +94,14 @@ class ExportedNetwork(nn.Module):
 
 
 def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path: str | Path) -> Path:
-    """Write the graph in the format of the file name extension, and the description of its inputs next to it."""
+    """Write the graph in the format given by the file extension, and a description of its inputs next to it."""
     if not isinstance(path, str | os.PathLike) or Path(path).suffix not in _WRITERS:
         raise InputError(f"expected a file name that ends in {' or '.join(_WRITERS)}, got {path!r}.")
     file = Path(path)
     for column, kind in encoder.schema.contents.items():
         raise ConfigError(
-            f"export is not supported for column {column!r} of kind {kind}, only for numbers and categories: fit a "
-            f"model without it, or use `pcmcnet serve`."
+            f"column {column!r} has kind {kind}, but export supports only numbers and categories: fit a model without "
+            f"this column, or use `pcmcnet serve`."
         )
     description = describe_inputs(encoder)
     with default_torch_settings(), _without_warnings():
@@ -112,7 +115,7 @@ def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path
 
 
 def describe_inputs(encoder: Encoder) -> dict[str, Any]:
-    """Return a description of the inputs for JSON: everything that a program needs to compute them from choice sets."""
+    """Return a JSON-compatible description from which a program can compute the inputs of the graph."""
     has_missing = encoder.schema.can_have_missing_values
     inputs: list[dict[str, Any]] = []
     for name, side, axes in (("", encoder.features, ["sets", "places"]), ("individual_", encoder.individual, ["sets"])):
@@ -129,18 +132,19 @@ def describe_inputs(encoder: Encoder) -> dict[str, Any]:
 _ABOUT = {
     "inputs": (
         "Entry k of 'entries' describes position k on the last axis of an input. Inputs whose name begins with "
-        "individual_ have one row per choice set, the others one per alternative. mask is true for alternatives and "
-        "false for padding, which may have any value."
+        "individual_ have one row per choice set, and the other inputs one row per alternative. mask is true for "
+        "alternatives and false for padding. Padding may have any value in the other inputs."
     ),
     "number": (
-        "Round the value to float32. A missing value becomes 'missing'; if that is null, missing values are not "
-        "allowed. Otherwise the entry is 0 if scale is 0, and (x - mean) / scale if not; x is asinh(value / bend) if "
-        "bend is above 0, and the value if not. Compute in float64, then round to float32."
+        "Round the value to float32. Replace a missing value by 'missing'; if 'missing' is null, missing values are "
+        "not allowed. For other values, the entry is 0 if scale is 0, and (x - mean) / scale otherwise, where x is "
+        "asinh(value / bend) if bend is positive, and the value itself otherwise. Compute in float64, then round to "
+        "float32."
     ),
     "missing": "1 if the value of the column is missing, else 0.",
     "category": (
-        "The position of the text in 'categories', counted from 1; 0 for a text that is not in the list. A missing "
-        "value becomes 'missing'; if that is null, missing values are not allowed."
+        "The position of the text in 'categories', counted from 1, or 0 if the text is not in the list. Replace a "
+        "missing value by 'missing'; if 'missing' is null, missing values are not allowed."
     ),
 }
 
@@ -167,7 +171,7 @@ def _categories(side: SideEncoder, has_missing: bool) -> list[dict[str, Any]]:
 
 
 def _traced(network: ExportedNetwork, description: dict[str, Any]) -> Any:
-    """Return the program of a network for any number of sets and alternatives."""
+    """Return the exported program of a network, for any number of sets and alternatives."""
     size = {"sets": 3, "places": 4}  # of the example: different, and neither 0 nor 1, which torch treats as constants
     example = {}
     for tensor in description["inputs"]:
@@ -219,7 +223,7 @@ _WRITERS = {".onnx": _onnx, ".pt2": _pt2}
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Suppress warnings of torch and ONNX about their internals."""
+    """Suppress warnings from torch and ONNX about their internals."""
     names = ("torch.onnx", "torch._export", "torch.export", "onnxscript", "onnx_ir")
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]

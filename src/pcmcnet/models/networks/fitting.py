@@ -1,24 +1,24 @@
-"""Fit a network: use held-out sets to choose the options that are not given, train, refit, average.
+"""Fit a network: choose options on held-out sets, train the network, refit it, and average several networks.
 
     1. short fits to parts of the table choose the weight decay, the number of epochs and the number of latent classes
     2. one network is trained on the training part, and with ``refit`` another one on the training and validation part
     3. short fits choose how many averaged networks have bins
     4. the other averaged networks are trained from other seeds
 
-:func:`fit_network` takes these steps in this order. Each choice is a function of :class:`ShortFits`, which trains the
-trials and returns their held-out losses; :mod:`pcmcnet.selection` has the rules that compare losses.
+:func:`fit_network` runs these steps in order. The choices are based on the held-out losses of short fits
+(:class:`ShortFits`). The rules that compare losses are in :mod:`pcmcnet.selection`.
 
-Weight decay: the best value varies by three orders of magnitude between tables, and no simple rule based on the number
-of choice sets and the number of weights predicts it.
+The best weight decay varies by three orders of magnitude between tables, and no simple rule based on the number of
+choice sets and the number of weights predicts it.
 
     ladder of decays   64 -- 16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004     from almost a logit to unregularised
 
-The search begins at 4 and 1 and moves along the ladder while the held-out loss falls. The chosen decay is the minimum
-of a parabola, in the logarithm of the decay, through the best rung and its neighbours. It is at most a quarter of a
-rung from the best rung, because losses rise steeply towards weak decay and an unrestricted parabola would choose too
-strong a decay. On a small table the last two rungs are left out, since only large tables need so little decay. For a
-large table, the search uses only a sample. Weight decay acts like a prior, whose weight relative to the data falls with
-the number of choice sets, so the decay found for the sample is multiplied by the sample's share of the table.
+The search begins at 4 and 1 and moves along the ladder while the held-out loss falls. The chosen decay minimises a
+parabola, in the logarithm of the decay, through the best rung and its neighbours. The chosen decay is at most a quarter
+of a rung from the best rung, because losses rise steeply towards weak decay and an unrestricted parabola would choose
+too strong a decay. On a small table the last two rungs are left out, since only large tables need such weak decay. For
+a large table, the search uses only a sample. Weight decay acts like a prior, whose weight relative to the data falls
+with the number of choice sets, so the decay found for the sample is multiplied by the sample's share of the table.
 
 All constants were chosen on inner splits of development tables.
 """
@@ -92,7 +92,7 @@ Auto = Literal["auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class DecaySearch:
-    """The trials of the search for a weight decay, with the numbers of training and of held-out choice sets."""
+    """The trials of the search for a weight decay, and the numbers of training and held-out choice sets."""
 
     trials: tuple[Trial, ...]
     fitted_sets: int
@@ -101,7 +101,7 @@ class DecaySearch:
 
 @dataclass(frozen=True, kw_only=True)
 class InitRecord:
-    """The fitted network that a fit started from: the fingerprint of its table, and its number of epochs."""
+    """Record of the network that a fit started from: the fingerprint of its table, and its number of epochs."""
 
     fingerprint: str
     epochs: int
@@ -109,24 +109,24 @@ class InitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRecord(FitRecord):
-    """Facts about the fit of a network.
+    """Record of the fit of a network.
 
     Parameters
     ----------
     spec
-        Number of latent classes, and bins of each averaged network.
+        Number of latent classes, and number of bins of each averaged network.
     epochs
-        Number of epochs that led to the weights of the first network.
+        Number of epochs after which the first network reached its selected weights.
     weight_decay
         Weight decay of all averaged networks.
     refit
-        Whether the network was trained again on the training and validation part.
+        Whether the network was trained again on the training and validation parts together.
     decay_search
-        Trials of weight decays; None if the decay was given.
+        The search for the weight decay, or None if the weight decay was given.
     class_trials
-        Trials of numbers of latent classes; empty if the number was given.
+        Trials of different numbers of latent classes. The tuple is empty if the number was given.
     init
-        The fitted network that the fit started from.
+        Record of the fitted network that the fit started from, if any.
     """
 
     spec: NetworkSpec = field(default_factory=NetworkSpec)
@@ -161,17 +161,18 @@ def fit_network(
     Parameters
     ----------
     trainer
-        Trains a single network.
+        Trainer of a single network.
     train, valid
-        Training part and validation part (None for no validation part).
+        Training part, and validation part or None.
     classes
-        Number of latent classes; "auto" learns it from held-out sets.
+        Number of latent classes. If "auto", the number is chosen on held-out sets.
     members
-        Number of averaged networks; "auto" is 6 for small networks on small tables if the weight decay is learnt.
+        Number of networks to average. If "auto", the number is 6 for a small network on a small table whose weight
+        decay is learnt, and 1 otherwise.
     with_bins
         Whether averaged networks may have bins.
     average
-        Class of the average of several networks.
+        Class of the network that averages several networks.
     """
     run, config, start = trainer.run, trainer.config, trainer.starting_network
     refit_data = joined_parts(train, valid) if config.refit and valid is not None else None
@@ -191,7 +192,7 @@ def fit_network(
         learns_decay = trainer.config.weight_decay == "auto"
         n_members = automatic_members(learns_decay, train, last.network) if members == "auto" else members
         if n_members > 1 and classes > 1:
-            raise ConfigError("averaged networks need classes=1: the classes of different networks do not correspond.")
+            raise ConfigError("averaged networks need classes=1: classes of different networks do not match.")
         encoder = last.encoder
         if start is not None:
             bins = start.spec.bins
@@ -226,14 +227,14 @@ def fit_network(
 
 
 def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:
-    """Return a function that concatenates the training and validation parts; raise ConfigError if it cannot."""
+    """Return a function that joins the training and validation parts, or raise ConfigError if they cannot be joined."""
     if isinstance(train, ChoiceData) and isinstance(valid, ChoiceData):
         return lambda: train.concat(valid)
     if isinstance(train, ScannedData) and isinstance(valid, ScannedData):
         joined = train.concat(valid)
         return lambda: joined
     raise ConfigError(
-        "refit=True needs the training and validation data either both in memory or both from the same split of a "
+        "refit=True needs training and validation data that are either both in memory or both from the same split of a "
         "scanned table."
     )
 
@@ -241,7 +242,7 @@ def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:
 def build_network(
     build: NetworkBuilder, encoder: Encoder, spec: NetworkSpec, average: type[AveragedNetwork] = AveragedNetwork
 ) -> ChoiceNetwork:
-    """Return a new network with the architecture of a fitted one, for weights that are read from a file."""
+    """Return a new network with the architecture of a fitted network, into which saved weights can be loaded."""
     encoders = [encoder, *(encoder.with_bins(count) for count in spec.bins[1:])]
     members = [build(member_encoder, spec.classes) for member_encoder in encoders]
     views = [BinnedView(encoder, member_encoder) for member_encoder in encoders[1:]]
@@ -252,7 +253,7 @@ def build_network(
 
 
 def choose_decay(config: NetworkConfig, trials: ShortFits | None) -> tuple[NetworkConfig, DecaySearch | None]:
-    """Return the options with a weight decay and a number of epochs learnt from held-out sets, and the trials."""
+    """Return options with the weight decay and the epochs chosen on held-out sets, and a record of the search."""
     if trials is None or config.weight_decay != "auto":
         return config, None
     # 1. Walk along the ladder of decays.
@@ -283,10 +284,10 @@ def choose_decay(config: NetworkConfig, trials: ShortFits | None) -> tuple[Netwo
 
 
 def shorter_length(losses: Sequence[float], epochs: int, held_out_sets: int) -> int:
-    """Return the number of epochs of a fit: fewer if the losses of a trial rose after an early epoch.
+    """Return the number of epochs of a fit, which is smaller if the losses of a trial rose after an early epoch.
 
-    A rise counts if it exceeds half a standard error of the mean loss; the standard deviation of a choice set's loss is
-    taken to be 1.
+    A rise counts if it exceeds half a standard error of the mean loss. The standard error is computed as if the loss of
+    a choice set had a standard deviation of 1.
     """
     least = int(np.argmin(losses))
     rose = losses[-1] - losses[least] > 0.5 / math.sqrt(held_out_sets)
@@ -296,7 +297,7 @@ def shorter_length(losses: Sequence[float], epochs: int, held_out_sets: int) -> 
 def choose_classes(
     classes: int | Auto, config: NetworkConfig, trials: ShortFits | None, start: Any
 ) -> tuple[int, tuple[Trial, ...]]:
-    """Return the number of latent classes, learnt from held-out sets if it is "auto", and the trials."""
+    """Return the number of latent classes, chosen on held-out sets if ``classes`` is "auto", and the trials."""
     if classes != "auto":
         return classes, ()
     if start is not None:
@@ -317,7 +318,7 @@ def choose_classes(
 def choose_bins(
     members: int, encoder: Encoder, trials: ShortFits | None, search: DecaySearch | None
 ) -> tuple[int, ...]:
-    """Return the number of bins per numeric column of each averaged network; 0 for a network without bins."""
+    """Return the number of bins per numeric column for each averaged network, or 0 for a network without bins."""
     if not encoder.has_knots:
         return (0,) * members
     period = DEFAULT_BIN_PERIOD if trials is None or search is None else best_bin_period(trials, search)
@@ -325,7 +326,7 @@ def choose_bins(
 
 
 def best_bin_period(trials: ShortFits, search: DecaySearch) -> int:
-    """Return the period of members with bins that has the smallest held-out loss; 0 for no bins."""
+    """Return n if bins in every n-th member give the smallest held-out loss, or 0 if no bins are best."""
     # 1. Fit with the best decay, with and without bins.
     decay = min(search.trials, key=lambda trial: trial.held_out_nll).value
     plain, binned = (trials.choice_losses(decay, bins=bins) for bins in (0, BIN_COUNTS[0]))
@@ -333,12 +334,12 @@ def best_bin_period(trials: ShortFits, search: DecaySearch) -> int:
     weights = held_out_weights(trials.folds)
     nll = {n: float(np.average(average_nll(plain, binned, n), weights=weights)) for n in BIN_PERIODS}
     words = ", ".join(f"{f'1 of {n}' if n else 'none'} {loss:.4f}" for n, loss in nll.items())
-    log.info("averaged networks with bins, held-out NLL: %s", words)
+    log.info("held-out NLL by share of averaged networks with bins: %s", words)
     return min(nll, key=nll.__getitem__)
 
 
 def average_nll(plain: Floats, binned: Floats, period: int) -> Floats:  # 2 x (H,) -> (H,)
-    """Return the NLL of an average of probabilities in which every ``period``-th network has bins."""
+    """Return the NLL of averaged networks if every ``period``-th network has bins."""
     if not period:
         return plain
     mean: Floats = -np.logaddexp(np.log1p(-1 / period) - plain, -np.log(period) - binned)
@@ -355,7 +356,7 @@ class ShortFits:
     Parameters
     ----------
     trainer
-        Trains networks without progress bars and checkpoints.
+        Trainer without progress bars and checkpoints.
     folds
         Training sets and held-out sets of each fold.
     encoders
@@ -363,7 +364,7 @@ class ShortFits:
     share
         Share of the training part that the folds were drawn from.
     log
-        Losses of the trials, which a resumed run reads.
+        Log of the losses of the trials, which a resumed run does not repeat.
     """
 
     trainer: Trainer
@@ -375,7 +376,7 @@ class ShortFits:
 
     @classmethod
     def of(cls, trainer: Trainer, train: Sets, valid: Sets | None) -> ShortFits | None:
-        """Return the short fits for a table; None if it is too small, or no feature varies within choice sets."""
+        """Return the short fits to a table, or None if it is too small or no feature varies within choice sets."""
         run, train = trainer.run, train.with_positive_weight()
         # 1. Learn one encoder for all folds if missing values, frozen encoders or a starting network require it: a fold
         #    may have no missing value, and frozen encoders are slow.
@@ -400,7 +401,7 @@ class ShortFits:
 
     @property
     def fitted_sets(self) -> int:
-        """Mean number of training sets of a fold."""
+        """Mean number of training sets per fold."""
         return sum(len(fold.train) for fold in self.folds) // len(self.folds)
 
     def losses_by_epoch(self, decay: float) -> tuple[float, ...]:
@@ -418,7 +419,7 @@ class ShortFits:
         return tuple(map(float, mean))
 
     def choice_losses(self, decay: float, *, classes: int | None = None, bins: int = 0) -> Floats:  # -> (H,)
-        """Return the loss of every held-out choice for a given number of classes, or of bins per numeric column."""
+        """Return the loss of every held-out choice for a given number of classes or bins per numeric column."""
         option = f"{bins} bins" if classes is None else f"{classes} classes"
         n_classes = self._classes if classes is None else classes
         losses = [
@@ -433,7 +434,7 @@ class ShortFits:
 
     @property
     def _classes(self) -> int:
-        """Number of latent classes of a plain trial: one, or the number of classes of the starting network."""
+        """Default number of latent classes in a trial: 1, or the number of classes of the starting network."""
         start = self.trainer.starting_network
         return 1 if start is None else start.spec.classes
 
@@ -445,7 +446,11 @@ class ShortFits:
         return [float(x) for sets in self.folds[k].held_out for x in trained.choice_nll(sets, budget)]
 
     def _fit_fold(self, k: int, decay: float, classes: int, bins: int) -> TrainedNetwork:
-        """Return a network fitted to a fold; plain fits are reused, since fits with bins are compared with them."""
+        """Return a network fitted to a fold.
+
+        Fits with the default number of classes and without bins are cached, since fits with bins are compared with
+        them.
+        """
         is_plain = classes == self._classes and not bins
         if is_plain and (k, decay) in self._plain_fits:
             return self._plain_fits[k, decay]
@@ -479,13 +484,13 @@ def train_members(
     trainer
         The trainer of the first network.
     first
-        The first network, which decides whether the others can train in parallel.
+        The first network. Its architecture and device decide whether the other networks can train in parallel.
     encoders
         The encoder of each network to train.
     data, valid, config
         Arguments of :meth:`Trainer.train`.
     file
-        Checkpoint of the first network, from which the names of the others are derived.
+        File name of the first network's checkpoint. The names of the other checkpoints are derived from this name.
     """
     run, start, members = trainer.run, trainer.starting_network, len(encoders) + 1
     # Networks train in parallel if their compiled steps release the GIL. A callback forces sequential training.
@@ -522,12 +527,15 @@ def train_members(
 
 
 def _trains_without_gil(network: ChoiceNetwork) -> bool:
-    """Return whether compiled steps train the network; they release Python's global interpreter lock."""
+    """Return True if compiled steps train the network, since these release Python's global interpreter lock."""
     compiled = network.compiled_form is not None and compiled_steps.compiled_library() is not None
     return compiled and device_of(network).type == "cpu"
 
 
 def _cancel_if(cancelled: Event, entry: dict[str, Any]) -> None:
-    """Cancel at the end of an epoch if the caller gave up; the fit can be resumed from the checkpoint."""
+    """Raise CancelledError at the end of an epoch if the fit was cancelled.
+
+    The fit can be resumed from its checkpoint.
+    """
     if cancelled.is_set():
         raise CancelledError

@@ -2,14 +2,14 @@
 
     p(S) = sum_k m_k(I) p_k(S),        m(I) = softmax(a + A I),        k one of K unknown classes
 
-If each person belongs to one class, the likelihood is the joint likelihood of all choices of a person,
+If each person belongs to one class, the choices of a person have a joint likelihood:
 
-    P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s p_k(i_s in S_s),
+    P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s p_k(i_s in S_s)
 
-and a batch contains all choice sets of a person. If individual-level columns vary between the sets of a person, the
-mean of a + A I over these sets is used. A network with classes subclasses :class:`LatentClassNetwork`; its model
-subclasses :class:`MixtureModel`, whose options include ``classes``, ``by`` and ``members``. Shapes: B sets of up to J
-alternatives, K classes.
+All choice sets of a person are then in the same batch. If individual-level columns vary between the sets of a person,
+the mean of a + A I over these sets is used. A network with latent classes inherits from :class:`LatentClassNetwork`,
+and its model from :class:`MixtureModel`, whose options include ``classes``, ``by`` and ``members``. Shapes: B sets of
+up to J alternatives, K classes.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ def require_classes_and_members(classes: int | Literal["auto"], by: ClassesBy, m
     if members != "auto":
         require_number("members", members, whole=True, low=1, high=MAX_MEMBERS)
     if members not in ("auto", 1) and classes != 1:
-        raise ConfigError(f"members={members} needs classes=1: the classes of different networks do not correspond.")
+        raise ConfigError(f"members={members} needs classes=1: classes of different networks do not match.")
 
 
 def one_network(config: Any) -> dict[str, int]:
-    """Return ``members=1`` as an option if ``members`` is "auto", for callers that average models themselves."""
+    """Return the option ``members=1`` if ``members`` is "auto", for callers that average models themselves."""
     return {"members": 1} if getattr(config, "members", 1) == "auto" else {}
 
 
 class LatentClassNetwork(ChoiceNetwork):
-    """A network with K latent classes: batch -> log-probabilities (B, J) of their mixture."""
+    """Network that maps a batch to the log-probabilities (B, J) of a mixture of K latent classes."""
 
     classes: int
 
     @abstractmethod
     def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return a + A I, the logits (B, K) of the shares, and the probabilities (B, K, J) in each class."""
+        """Return the logits a + A I (B, K) of the class shares, and the probabilities (B, K, J) in each class."""
 
     def log_membership(self, batch: Batch) -> Tensor:
         """Return the logarithms (B, K) of the prior class shares."""
         return self.classwise(batch)[0].log_softmax(-1)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         logits, p = self.classwise(batch)
         return log_probabilities((logits.softmax(-1).unsqueeze(-1) * p).sum(1), batch.mask)
 
@@ -84,7 +84,8 @@ class LatentClassNetwork(ChoiceNetwork):
 def joint_losses(logits: Tensor, log_p: Tensor, person: Tensor) -> Tensor:  # (B, K), (B, K), (B,) -> (B,)
     """Return the negative joint log-likelihood of each person's choices, divided equally among the person's sets.
 
-    The sets of a person are adjacent. ``log_p`` are the log-probabilities of the chosen alternatives in each class.
+    The sets of a person must be adjacent. ``log_p`` holds the log-probabilities of the chosen alternatives in each
+    class.
     """
     # 1. Number the persons from 0. The sums below have B rows; rows after the last person stay 0.
     changes = person[1:] != person[:-1]
@@ -116,8 +117,8 @@ class MixtureModel(NeuralModel, LatentClasses):
         is_split = isinstance(train, ScannedData) or current_group().size > 1
         if config.classes != 1 and config.by == "person" and train.schema.person is not None and is_split:
             raise ConfigError(
-                "classes of persons are not supported for tables larger than memory or fits by several processes: read "
-                "the table into memory and fit it in one process, or fit with by='set'."
+                "by='person' is not supported for tables larger than memory or for fits by several processes: read the "
+                "table into memory and fit it in one process, or use by='set'."
             )
         return fit_network(
             self._trainer(train, valid, run),

@@ -1,4 +1,4 @@
-"""Options that all networks share, and monotone features."""
+"""Options that all networks share, and checks of monotone features."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ MAX_LAYERS = 100  # hidden layers of a network
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(TrainConfig):
-    """Options of every network: its inputs, then the training loop.
+    """Options that all networks share: options of the inputs and of the training loop.
 
     Parameters
     ----------
     labels
-        Whether the label of an alternative is an input, if the table has labels.
+        Whether the labels of alternatives are an input of the network, if the table has labels.
     tails
         Treatment of numeric columns with a long right tail, such as prices. "bend" applies the inverse hyperbolic sine,
-        which is linear near 0 and logarithmic further out, before standardising; "keep" only standardises.
+        which is linear near 0 and logarithmic further out, before standardising. "keep" only standardises the columns.
     """
 
     labels: bool = True
@@ -47,22 +47,22 @@ class NetworkConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArguments:
-    """The argument of network models that is not an option, because a module cannot be saved as JSON.
+    """Argument of network models that is not an option, because modules cannot be saved as JSON.
 
     Parameters
     ----------
     encoders
         Custom encoders by column, instead of the default encoders of the columns' kinds. A torch module maps the
-        distinct values of a content column (such as texts or images) in a batch, (u, ...), to vectors, (u, width); a
-        fit trains a copy of it, starting from its weights, and leaves weights that need no gradient unchanged. A
-        :class:`Frozen` encoder runs once for each distinct value and is not trained.
+        distinct values (u, ...) of a content column in a batch, such as texts or images, to vectors (u, width). A fit
+        trains a copy of the module, starting from the module's weights, and leaves weights with ``requires_grad=False``
+        unchanged. A :class:`Frozen` encoder runs once for each distinct value and is not trained.
     """
 
     encoders: Encoders | None = None
 
 
 def as_widths(widths: Any, *, name: str = "hidden", min_layers: int = 0) -> tuple[int, ...]:
-    """Return the widths of layers as a tuple; raise ConfigError if they are not a list of positive whole numbers."""
+    """Return layer widths as a tuple, or raise ConfigError if they are not a list of positive whole numbers."""
     if isinstance(widths, str) or not isinstance(widths, Sequence):
         raise ConfigError(f"{name} must be a list of widths such as (64, 64), got {widths!r}.")
     require_number(f"the number of {name} layers", len(widths), low=min_layers, high=MAX_LAYERS)
@@ -84,7 +84,7 @@ Direction = Literal["decreasing", "increasing"]
 
 
 def as_directions(monotone: object) -> dict[str, Direction]:
-    """Return columns with their directions; raise ConfigError for other values."""
+    """Return the direction of each monotone column, or raise ConfigError if ``monotone`` is not valid."""
     if not isinstance(monotone, Mapping) or not all(isinstance(name, str) for name in monotone):
         raise ConfigError(
             f"monotone must map columns to directions, as in {{'price': 'decreasing'}}, got {monotone!r}."
@@ -95,10 +95,10 @@ def as_directions(monotone: object) -> dict[str, Direction]:
 
 
 def require_monotone_form(activation: str, rate: str, utility: str) -> None:
-    """Raise ConfigError if a network of this form cannot be monotone."""
+    """Raise ConfigError if a network with these options cannot be monotone."""
     if activation not in RISING_ACTIVATIONS:
         raise ConfigError(
-            f"monotone needs a non-decreasing activation: {', '.join(RISING_ACTIVATIONS)}; got {activation!r}."
+            f"monotone needs a non-decreasing activation ({', '.join(RISING_ACTIVATIONS)}), got {activation!r}."
         )
     if rate != "exp" and utility != "none":
         raise ConfigError(
@@ -107,7 +107,7 @@ def require_monotone_form(activation: str, rate: str, utility: str) -> None:
 
 
 def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Tensor | None:
-    """Return 1, -1 or 0 (no sign) for each numeric input of an alternative, (F,); None if no column is monotone."""
+    """Return the sign 1, -1 or 0 (none) of each numeric feature (F,), or None if no column is monotone."""
     if not monotone:
         return None
     codes = {code.name: (k, code) for k, code in enumerate(encoder.features.numeric)}
@@ -118,15 +118,15 @@ def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Ten
         k, code = codes[name]
         if code.curve is not None:
             raise ConfigError(
-                f"monotone includes {name!r}, but a column of kind {code.curve} may both rise and fall: remove "
-                f"{name!r} from kinds or from monotone."
+                f"monotone includes {name!r}, but a column of kind {code.curve} can have a non-monotone effect: "
+                f"remove {name!r} from kinds or from monotone."
             )
         signs[k] = 1.0 if direction == "increasing" else -1.0
     return signs
 
 
 def _why_not_monotone(name: str, encoder: Encoder) -> str:
-    """Return the message for a column that cannot be monotone."""
+    """Return the error message for a column that cannot be monotone."""
     schema, numeric = encoder.schema, [code.name for code in encoder.features.numeric]
     if name in schema.individual:
         return f"monotone includes {name!r}, an individual-level column: all alternatives of a set have the same value."

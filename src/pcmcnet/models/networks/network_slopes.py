@@ -1,13 +1,15 @@
 """Derivatives of a network's log-probabilities with respect to a numeric column, by automatic differentiation.
 
-The network receives a value x_j as the input z_j, which is standardised and may be bent, so
+The network receives a value x_j as the input z_j, which is standardised and may be transformed by asinh. By the chain
+rule,
 
     d log p_i / d x_j = (d log p_i / d z_j) (d z_j / d x_j).
 
 The first factor is a Jacobian (B, J, J) of a batch: row i is computed by a backward pass from the i-th alternative of
-every set. That takes J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl depends only
-on z_k and z_l, so one pass gives both derivatives of all scores. Only the stationary distribution of the J x J scores,
-which is cheap compared with the network, needs J backward passes (:func:`jacobian_by_pairs`):
+every set. In general, the Jacobian takes J backward passes through the network (:func:`jacobian_by_output`). In
+PCMC-Net a score f_kl depends only on z_k and z_l, so one pass gives both derivatives of all scores. Only the stationary
+distribution of the J x J scores, which is cheap compared with the network, needs J backward passes
+(:func:`jacobian_by_pairs`):
 
     d log p_i / d z_m = sum_l (d log p_i / d f_ml) (d f_ml / d z_m) + sum_k (d log p_i / d f_km) (d f_km / d z_m).
 
@@ -49,7 +51,7 @@ class NumericInput(NamedTuple):
     k: int  # its position among the numeric inputs
 
     def with_gradient(self, batch: Batch) -> tuple[Batch, Tensor]:
-        """Return the batch with numeric inputs that require a gradient, and these inputs."""
+        """Return a copy of the batch whose numeric inputs require a gradient, and these inputs."""
         name = "individual_numeric" if self.individual else "numeric"
         leaf = getattr(batch, name).detach().clone().requires_grad_()
         changed: dict[str, Any] = {name: leaf}
@@ -57,7 +59,7 @@ class NumericInput(NamedTuple):
 
 
 def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
-    """Return derivatives with respect to a numeric column: (sum n^2,) for all pairs, or (N,) if individual-level."""
+    """Return derivatives in a numeric column: (sum n^2,) for a feature, or (N,) for an individual-level column."""
     individual = column not in data.features
     columns = data.individual if individual else data.features
     side = model.encoder_.individual if individual else model.encoder_.features
@@ -84,7 +86,7 @@ def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
 
 
 def jacobian_by_output(network: nn.Module, batch: Batch, at: NumericInput) -> Tensor:
-    """Return derivatives of log-probabilities of any network: (B, J, J), or (B, J) for an input of the individual."""
+    """Return derivatives of any network's log-probabilities: (B, J, J), or (B, J) for an individual-level input."""
     with (
         torch.enable_grad(),
         torch.backends.cudnn.flags(enabled=False),
@@ -96,7 +98,7 @@ def jacobian_by_output(network: nn.Module, batch: Batch, at: NumericInput) -> Te
 
 
 def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> Tensor:
-    """Return the derivatives of :func:`jacobian_by_output` for a PCMC-Net, with one pass through its network."""
+    """Return the result of :func:`jacobian_by_output` for a PCMC-Net, with one pass through its network."""
     mask = batch.mask
     # 1. Compute the scores of all pairs and the utilities, and their derivatives in the input.
     with torch.no_grad():
@@ -123,10 +125,10 @@ def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> T
 
 
 def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: Tensor, enter: Tensor) -> list[Tensor]:
-    """Return derivatives of each score f_kl with respect to the inputs of k and l, or of the individual.
+    """Return derivatives of each score f_kl in the inputs of alternatives k and l, or in the individual's input.
 
-    The shape is 2 x (B, J, J), or 1 x (B, J, J) for the individual. f_kl is a function of leave_k + enter_l, and both
-    are linear in the input.
+    There are two tensors (B, J, J), or one for an individual-level input. The score f_kl is a function of leave_k +
+    enter_l, and both terms are linear in the input.
     """
     pairs = real_pairs(batch.mask)
     s, k, m = pairs.nonzero(as_tuple=True)  # (P,)
@@ -164,6 +166,6 @@ def _utility_slopes(
 
 
 def _pull_back(log_p: Tensor, mask: Tensor, i: int, *leaves: Tensor) -> tuple[Tensor, ...]:
-    """Return gradients of the log-probability of the i-th alternative of each set that has one."""
+    """Return gradients of the log-probability of each set's i-th alternative, which are 0 for smaller sets."""
     real = log_p[:, i].where(mask[:, i] & log_p[:, i].isfinite(), log_p.new_zeros(()))  # -inf would give NaN
     return torch.autograd.grad(real.sum(), leaves, retain_graph=True, materialize_grads=True)

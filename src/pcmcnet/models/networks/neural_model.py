@@ -54,7 +54,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def read_network(content: bytes, build: Callable[[], Network]) -> Network:
-    """Return a new network with weights from a file; raise ArtifactError if they do not fit or are not finite."""
+    """Return a new network with saved weights, or raise ArtifactError if the weights do not fit or are not finite."""
     try:
         weights = load_tensors(content)
     except SafetensorError as error:
@@ -86,14 +86,14 @@ MAX_PARALLEL_CHUNKS = 4  # chunks in memory at the same time
 
 
 class NeuralModel(ChoiceModel):
-    """A model with a neural network; a subclass builds the network.
+    """Base class of models with a neural network, which each subclass builds.
 
     Parameters
     ----------
     encoders
         Custom encoders by column: see :class:`pcmcnet.models.networks.network_config.EncoderArguments`.
     options
-        The fields of ``config_class``, by name.
+        Options of the model: the fields of ``config_class``.
     """
 
     stops_early = True
@@ -115,7 +115,7 @@ class NeuralModel(ChoiceModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options, and the classes and hashes of custom encoders, as values for JSON."""
+        """The options, and the classes and hashes of custom encoders, as JSON-compatible values."""
         encoders = {"encoders": encoder_digests(self.encoders)} if self.encoders else {}
         return {**super().identity, **encoders}
 
@@ -124,7 +124,7 @@ class NeuralModel(ChoiceModel):
         """Return a new network for an encoder and a number of latent classes."""
 
     def _more_facts(self) -> dict[str, str]:
-        """Return additional facts for the summary of this class of models."""
+        """Return facts that this class of models adds to the summary."""
         return {}
 
     # -- fit --------------------------------------------------------------------------------------------------
@@ -143,7 +143,10 @@ class NeuralModel(ChoiceModel):
         return None if init is None else StartingNetwork.of(init, self, schema)
 
     def _run_identity(self, train: Sets, valid: Sets | None, run: FitRun) -> dict[str, Any]:
-        """Return everything that a fit depends on; a resumed run must have the same identity as its checkpoint."""
+        """Return the identity of a run: everything that the fit depends on.
+
+        A run can only be resumed from a checkpoint with the same identity.
+        """
         return {
             "model": self.name,
             **self.identity,
@@ -212,7 +215,7 @@ class NeuralModel(ChoiceModel):
         return network_log_proba(self.network_, self.encoder_, data, self.config.pair_budget)
 
     def _predict_batches(self, data: ChoiceData, compute: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of choice sets with the values (B, ...) that ``compute`` returns for their batch."""
+        """Yield, for each batch, the positions (B,) of its choice sets and the values (B, ...) of ``compute``."""
         network, budget = self.network_, self.config.pair_budget
         encoded = encode_on(device_of(network), self.encoder_, data)
         for sets, _, values in predict(network, encoded, pair_budget=budget, compute=compute):
@@ -223,11 +226,11 @@ class NeuralModel(ChoiceModel):
         return network_slopes(self, data, column)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
-        """Return derivatives of log-probabilities with respect to an input: (B, J, J), or (B, J) for individuals."""
+        """Return derivatives of log-probabilities in an input: (B, J, J), or (B, J) for an individual-level input."""
         return jacobian_by_output(self.network_, batch, at)
 
     def summary(self) -> Summary:
-        """Return a summary with the weights of the network, and facts about training."""
+        """Return a summary of the training and of the network's weights."""
         return network_summary(self)
 
     # -- saved form -------------------------------------------------------------------------------------------
@@ -248,12 +251,12 @@ class NeuralModel(ChoiceModel):
 
 
 def is_on_gpu(network: nn.Module) -> bool:
-    """Return whether a network is on a GPU, which predicts tables faster than a thread reads them."""
+    """Return True if a network is on a GPU, which predicts a table faster than one thread reads the table."""
     return device_of(network).type == "cuda"
 
 
 def network_summary(model: NeuralModel) -> Summary:
-    """Return a summary with options, losses, and the shapes of the weights (of the first averaged network)."""
+    """Return a summary with options, losses, and the weight shapes of the network or of the first averaged network."""
     record, members = model.record_, members_of(model.network_)
     suffix = " (first network)" if len(members) > 1 else ""
     facts = {

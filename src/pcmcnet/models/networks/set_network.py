@@ -3,10 +3,11 @@
     u_i = linear utility of i for the individual I  +  score of the network, given I and the whole set S
     p   = softmax(u) over the alternatives of the set
 
-A model needs a subclass of :class:`SetNetwork` with the method ``scores``, and a subclass of :class:`SetModel` that
-refers to it. The linear utility is the same as in PCMC-Net (:mod:`pcmcnet.layers.inner_logit`), so strong weight decay
-shrinks the network to a multinomial logit and not to the uniform distribution. Shapes: B sets of up to J alternatives,
-I (B, D0), S (B, J, D), mask (B, J) -> u (B, J) -> log p (B, J); padding gets -inf.
+A model consists of a subclass of :class:`SetNetwork` that defines ``scores``, and a subclass of :class:`SetModel` that
+names this network in ``network_class``. The linear utility is the same as in PCMC-Net
+(:mod:`pcmcnet.layers.inner_logit`), so strong weight decay shrinks the network to a multinomial logit and not to the
+uniform distribution. Shapes: B sets of up to J alternatives, I (B, D0), S (B, J, D), mask (B, J) -> u (B, J) -> log p
+(B, J), which is -inf for padding.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pcmcnet.training.network import ChoiceNetwork
 
 @dataclass(frozen=True, kw_only=True)
 class SetNetworkConfig(NetworkConfig):
-    """Options of networks with a utility for each alternative: the network, its inputs, then the training loop.
+    """Options of networks that compute a utility for each alternative: architecture, inputs and training loop.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class SetNetworkConfig(NetworkConfig):
         Dropout probability in the hidden layers and embeddings.
     utility
         "linear" adds a linear utility of each alternative, so that the network deviates from a multinomial logit and
-        not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`); "none" does not.
+        not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`). "none" adds no linear utility.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -65,14 +66,14 @@ class SetNetworkConfig(NetworkConfig):
 
 
 class SetNetwork(ChoiceNetwork):
-    """Batch -> log-probabilities (B, J).
+    """Network that maps a batch to log-probabilities (B, J), computed from a utility for each alternative.
 
     Parameters
     ----------
     encoder
         The encoder of the columns.
     config
-        The options; this class uses ``dropout`` and ``utility``.
+        Options of the model. This base class uses only ``dropout`` and ``utility``.
     encoders
         Custom encoders by column.
     """
@@ -98,10 +99,13 @@ class SetNetwork(ChoiceNetwork):
 
     @abstractmethod
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """Return the scores added to utilities: (B, D0), (B, J, D), (B, J) -> (B, J); padding may get any value."""
+        """Return the scores that are added to the linear utilities: (B, D0), (B, J, D), (B, J) -> (B, J).
+
+        The scores of padding may have any value.
+        """
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that the alternatives within choice sets differ."""
+        """Raise InputError if no feature varies within any choice set."""
         sets.require_variation_within_sets()
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
@@ -115,13 +119,13 @@ class SetNetwork(ChoiceNetwork):
         return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
 
     def utilities(self, batch: Batch) -> Tensor:
-        """Return the utilities (B, J); padding may get any value."""
+        """Return the utilities (B, J), with arbitrary values for padding."""
         individual, alternatives = self.represent(batch)
         added = self.scores(individual, alternatives, batch.mask)
         return added if self.utility is None else added + self.utility(batch, individual, alternatives)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
+        """Return log-probabilities, with -inf for padding."""
         return log_softmax_of_sets(self.utilities(batch), batch.mask, exact=not self.training)
 
 
@@ -134,16 +138,16 @@ class SetModel(NeuralModel):
         assert classes == 1, "a model with latent classes builds its own networks"
         if not encoder.features:
             raise InputError(
-                f"{type(self).__name__} needs features or labels of alternatives: declare features, or alternative "
-                "with labels that occur in several sets, and leave labels=True."
+                f"{type(self).__name__} needs features or labels of alternatives: declare features, or declare an "
+                "alternative column with labels that occur in several sets and keep labels=True."
             )
         return type(self).network_class(encoder, self.config, self.encoders)
 
 
 def log_softmax_of_sets(utilities: Tensor, mask: Tensor, *, exact: bool = False) -> Tensor:  # 2 x (B, J) -> (B, J)
-    """Return the log-probabilities of a logit; padding gets -inf, and no gradient.
+    """Return the log-softmax of the utilities of each set, with -inf and no gradient for padding.
 
-    ``exact`` computes in float64, so that probabilities sum to 1 up to float64 rounding errors.
+    If ``exact`` is True, compute in float64, so that probabilities sum to 1 up to float64 rounding errors.
     """
     finite = utilities.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # products of inputs near the largest float overflow
     finite = finite.double() if exact else finite
@@ -151,7 +155,7 @@ def log_softmax_of_sets(utilities: Tensor, mask: Tensor, *, exact: bool = False)
 
 
 def set_means(values: Tensor, mask: Tensor) -> Tensor:  # (B, J, D), (B, J) -> (B, D)
-    """Return the mean over the alternatives of each set."""
+    """Return the mean of ``values`` over the alternatives of each set."""
     real = mask.unsqueeze(-1)
     return values.where(real, values.new_zeros(())).sum(1) / mask.sum(1, keepdim=True)
 
@@ -162,7 +166,7 @@ def with_individual(alternatives: Tensor, individual: Tensor) -> Tensor:  # (B, 
 
 
 def perceptron_of(config: SetNetworkConfig, width: int, *, out: int = 1, start: LastLayerStart = "zero") -> Perceptron:
-    """Return a perceptron with the options' hidden layers; if it has one output, the last layer has no bias."""
+    """Return a perceptron with the hidden layers of ``config``. A perceptron with one output has no last bias."""
     widths = (*config.hidden, out)
     style: dict[str, Any] = {"activation": config.activation, "dropout": config.dropout}
     return Perceptron(width, widths, **style, start=start, last_bias=out > 1)

@@ -1,4 +1,4 @@
-"""Starting values of networks: relu rates with a gradient, the PCMC of the labels, and the inner logit."""
+"""Starting values of networks: relu rates with nonzero gradients, a PCMC fitted to labels, and the inner logit."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 
 @torch.no_grad()
 def revive_dead_rates(rates: PairwiseRates, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
-    """Raise the output bias if most relu rates of a batch have no gradient; return whether it was raised.
+    """Increase the output bias if most relu rates of a batch have zero gradient, and return True if it was increased.
 
-    If most rates start without a gradient, the other rates may lose their gradient in training. On MLBA data this
-    happened to 8 of 90 networks with the paper's initialisation within 15 epochs, and to none with the median score
-    raised to 1.
+    If most rates start with zero gradient, the gradients of the other rates may vanish in training. On MLBA data, the
+    gradients of 8 of 90 networks with the paper's initialisation vanished within 15 epochs. No gradients vanished after
+    the median score was raised to 1.
     """
     if rates.rate != "relu":
         return False
@@ -54,7 +54,7 @@ ITEM_STEPS = 200  # maximum number of L-BFGS iterations
 
 
 def label_codes_if_alone(encoder: Encoder) -> int | None:
-    """Return the number of label codes if labels are the only inputs and few enough; else None."""
+    """Return the number of label codes, or None if there are other inputs or too many labels."""
     features = encoder.features
     is_only_input = not (encoder.individual or features.n_numeric or features.contents)
     if not is_only_input or len(features.cardinalities) != 1 or features.cardinalities[0] > MAX_ITEM_LABELS:
@@ -64,7 +64,7 @@ def label_codes_if_alone(encoder: Encoder) -> int | None:
 
 @torch.no_grad()
 def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
-    """Set the table of log-rates (n, n) of pairs of label codes to the estimate of PCMC."""
+    """Set the log-rates (n, n) of all pairs of label codes to their PCMC estimates."""
     from pcmcnet.models.items.pcmc_estimation import bradley_terry_chain
 
     data = data.to(torch.device("cpu"))

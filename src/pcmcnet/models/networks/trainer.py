@@ -1,7 +1,7 @@
 """Train one network: learn the encoder, build the network, set starting values, run the training loop.
 
 A :class:`Trainer` holds options and stores no results. The same arguments give the same network, bit for bit on a CPU.
-So trials, refits and averaged networks are all calls of :meth:`Trainer.train`.
+Trials, refits and averaged networks are all trained by :meth:`Trainer.train`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class StartingNetwork:
     Parameters
     ----------
     encoder
-        The encoder, with the schema of the new table.
+        The encoder of the fitted network, with the schema of the new table.
     spec
         The architecture of the fitted network.
     members
         The weights of each averaged network.
     fingerprint, epochs
-        Fingerprint of the table that the network was fitted to, and epochs of that fit.
+        Fingerprint of the table that the network was fitted to, and number of epochs of that fit.
     number
         Position of the member whose weights are used.
     """
@@ -73,7 +73,7 @@ class StartingNetwork:
 
     @classmethod
     def of(cls, init: Any, model: NeuralModel, schema: Schema) -> StartingNetwork:
-        """Copy the network of a fitted model; raise an error unless its class, options and columns are the same."""
+        """Copy the network of a fitted model, or raise an error if its class, options or columns are different."""
         if type(init) is not type(model):
             raise ConfigError(f"init: expected a fitted {type(model).__name__}, got {type(init).__name__}.")
         _require_columns(init.schema, schema)
@@ -90,7 +90,7 @@ class StartingNetwork:
 
     @property
     def identity(self) -> str:
-        """A hash of all weights, so that a resumed run can check that it has the same start."""
+        """Hash of all weights, which shows a resumed run whether it has the same starting network."""
         named = {f"{k}.{name}": w for k, weights in enumerate(self.members) for name, w in weights.items()}
         return hashlib.sha256(save_tensors(named)).hexdigest()
 
@@ -101,8 +101,8 @@ def _require_columns(theirs: Schema, ours: Schema) -> None:
         first, second = (sorted(x) if isinstance(x, tuple) else x for x in (first, second))
         if first != second:
             raise SchemaError(
-                f"init was fitted to a table with {role} {first}, but this table has {second}: read it with the schema "
-                f"of init, or fit without init."
+                f"init was fitted to a table with {role} {first}, but this table has {second}: read this table with "
+                f"the schema of init, or fit without init."
             )
 
 
@@ -116,7 +116,7 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
                 f"same value, or fit without init."
             )
     if encoder_class_names(theirs.encoders) != encoder_class_names(ours.encoders):
-        raise ConfigError("init was fitted with different encoders: fit this model with the same encoders.")
+        raise ConfigError("init was fitted with different encoders: use the same encoders for this model.")
 
 
 NetworkBuilder = Callable[
@@ -147,17 +147,17 @@ class Trainer:
     Parameters
     ----------
     config
-        Options of the model; a call of :meth:`train` may replace some of them.
+        Options of the model. Each call of :meth:`train` may use different training options.
     build
-        Returns a new network for an encoder and a number of latent classes.
+        Function that returns a new network for an encoder and a number of latent classes.
     encoders
         Custom encoders by column.
     run
-        Seed, starting network, run folder and progress.
+        Settings of the run, such as seed, starting network, run folder and progress.
     device
         Device to train on.
     identity
-        All that the fit depends on; a resumed run must have the same identity as its checkpoint.
+        Everything that the fit depends on. A run can only be resumed from a checkpoint with the same identity.
     """
 
     config: NetworkConfig
@@ -173,7 +173,7 @@ class Trainer:
 
     @property
     def quiet(self) -> Trainer:
-        """The same trainer without progress, warnings, callbacks and checkpoints, for trials."""
+        """A copy of the trainer for trials, without progress, warnings, callbacks and checkpoints."""
         return self.with_run(progress=False, on_epoch=None, warn=False, run_folder=None)
 
     def train(
@@ -193,13 +193,14 @@ class Trainer:
         data
             Choice sets to fit.
         valid
-            Tables for early stopping; empty for none.
+            Validation tables for early stopping. If empty, there is no early stopping.
         config
-            Options in which weight decay and epochs are numbers.
+            Options of this training run. Here "auto" stands for the default weight decay or number of epochs.
         classes
             Number of latent classes of the network (default 1).
         encoder
-            Encoder of the columns; None (default) learns it from ``data``.
+            Encoder of the columns. If None (default), use the encoder of the starting network, or learn one from
+            ``data``.
         file
             Name of the checkpoint in the run folder.
         """
@@ -239,7 +240,7 @@ class Trainer:
 
     @property
     def starting_network(self) -> StartingNetwork | None:
-        """The fitted network to start from; None for a new start."""
+        """The fitted network to start from, or None to start from new weights."""
         start: StartingNetwork | None = self.run.init
         return start
 
@@ -255,7 +256,7 @@ class Trainer:
 
 
 def learn_network_encoder(part: Sets, config: NetworkConfig, encoders: Encoders) -> Encoder:
-    """Learn the encoder of a network from a part of a table."""
+    """Return an encoder for a network, learnt from a part of a table."""
     return learn_encoder(part, bend=config.tails == "bend", labels=config.labels, frozen=frozen_encoders(encoders))
 
 
@@ -272,7 +273,10 @@ def network_log_proba(network: ChoiceNetwork, encoder: Encoder, data: ChoiceData
 
 
 def encoded_source(data: Sets, encoder: Encoder, device: torch.device, *, warn: bool) -> Source:
-    """Return an encoded table; a scanned table is encoded as it is read, and each process of a group gets a share."""
+    """Return an encoded table.
+
+    A scanned table is encoded as it is read, and each process of a group reads a share of the table.
+    """
     if isinstance(data, ScannedData):
         group = current_group()
         return EncodedStream(data, encoder, device, group.rank, group.size)
@@ -280,7 +284,7 @@ def encoded_source(data: Sets, encoder: Encoder, device: torch.device, *, warn: 
 
 
 def _sets_that_vary(source: Source) -> EncodedSets:
-    """Return the first chunk in which features vary within choice sets; the last chunk if there is none."""
+    """Return the first chunk in which features vary within choice sets, or the last chunk if there is none."""
     for chunk in source.chunks():
         if chunk is source or chunk.varies_within_sets():
             break

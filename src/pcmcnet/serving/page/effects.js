@@ -6,7 +6,7 @@
 
 export const EFFECTS = {
   attraction: (a) => `worse than ${a} in both features, which makes ${a} look good`,
-  similarity: (a) => `similar to ${a}, and takes choices from ${a} rather than from the other`,
+  similarity: (a) => `similar to ${a}, and takes choices from ${a} rather than from the other alternative`,
   compromise: (a) => `more extreme than ${a}, which makes ${a} the compromise`,
 };
 

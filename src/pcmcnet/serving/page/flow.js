@@ -69,7 +69,7 @@ export class Flow {
     const { discs, flows } = this.chain;
     const cell = (tag, text, more = {}) => make(tag, more, text);
     this.numbers.replaceChildren(
-      make("caption", {}, "Share of all moves, from the row to the column"),
+      make("caption", {}, "Share of all moves that lead from the row's alternative to the column's alternative"),
       make(
         "thead",
         {},

@@ -334,9 +334,9 @@ export class PreferenceMap {
     const reason =
       ignored === undefined
         ? `${names.a} and ${names.b} do not trade off in these two features`
-        : `A typical change of ${this.titleOf(ignored)} makes no difference to the model here`;
+        : `A typical change of ${this.titleOf(ignored)} does not affect the prediction here`;
     const note = hasTradeOff
-      ? `No effect for ${names.a} fits within the range of the training data.`
+      ? `No effect in favour of ${names.a} can be shown within the range of the training data.`
       : `${reason}, so no effects are marked.`;
     this.find("note").textContent = Object.keys(effects).length ? "" : note;
   }

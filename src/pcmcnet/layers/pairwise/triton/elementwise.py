@@ -1,4 +1,4 @@
-"""Elementwise kernels of the pair network: activation and dropout of hidden units, and scores -> rates."""
+"""Elementwise kernels of the pair network: activation, dropout, and the conversion of scores to rates."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 
@@ -28,7 +28,7 @@ UNIT = tl.constexpr(0x85EBCA6B)
 
 @triton.jit
 def scramble(x):
-    """Return a 32-bit hash."""
+    """Return a 32-bit hash of x."""
     x ^= x >> 16
     x *= 0x7FEB352D
     x ^= x >> 15
@@ -45,7 +45,7 @@ def unit_number(unit):
 
 @triton.jit
 def drop(h, seed, pair, unit, limit):
-    """Set entries of (R, C), chosen by a hash of seed, pair (R,) and unit (C,), to 0; the weights contain the scale."""
+    """Zero the dropped entries of h (R, C), chosen by a hash of seed, pair (R,) and unit (C,), without rescaling."""
     a, b = pair_numbers(pair, seed)
     return drop_units(h, a, b, unit_number(unit), limit)
 
@@ -59,7 +59,7 @@ def pair_numbers(pair, seed):
 
 @triton.jit
 def drop_units(h, a, b, c, limit):
-    """Set entries of (R, C) to 0 as ``drop`` does, in float32, given the hashes a, b (R,) and c (C,).
+    """Zero the same entries of (R, C) as ``drop``, in float32, given the hashes a, b (R,) and c (C,).
 
     The comparison and the selection are one block of assembly, because compilers would defer the selections, and pack
     and unpack the results of the comparisons in between.
@@ -80,7 +80,7 @@ def drop_units(h, a, b, c, limit):
 
 @triton.jit
 def activate(z, ACT: tl.constexpr):
-    """Apply the activation, in the type of z if that is precise enough, otherwise in float32."""
+    """Apply the activation, in the dtype of z if its precision suffices, otherwise in float32."""
     if ACT == "relu":
         h = tl.maximum(z, 0.0)
     elif ACT == "leaky_relu":
@@ -98,7 +98,7 @@ def activate(z, ACT: tl.constexpr):
 
 @triton.jit
 def activation_backward(z, by, ACT: tl.constexpr):
-    """Multiply by the derivative of the activation at z, in float32."""
+    """Multiply ``by`` by the derivative of the activation at z, in float32."""
     if ACT == "relu":
         d = tl.where(z > 0, by, 0.0)
     elif ACT == "leaky_relu":
@@ -119,7 +119,7 @@ def activation_backward(z, by, ACT: tl.constexpr):
 
 @cache
 def numbers_of_units(width: int, device: torch.device) -> Tensor:
-    """Return c_u of all units, for kernels that would otherwise compute them for every tile."""
+    """Return the hashes c_u of all units, for kernels that would otherwise compute the hashes for every tile."""
     numbers = scramble.fn(np.arange(width, dtype=np.uint32) + np.uint32(UNIT.value))
     return torch.from_numpy(numbers.view(np.int32)).to(device)
 
@@ -162,7 +162,7 @@ class _Rates(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
 def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
-    """Read the matrix of a set twice: first to find its largest entry, then to divide by it."""
+    """Compute the rates of a set in two passes: find the largest entry of its matrix, then divide by this entry."""
     wait_for_earlier()
     b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
     scores += b * n * n

@@ -40,13 +40,13 @@ class FirstLayer(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """J, D0, D, and the number of columns, a multiple of 8, for which products are fastest."""
+        """J, D0, D, and the number of columns, which is a multiple of 8 because such products are fastest."""
         d0, d = self.individual.shape[1], self.alternatives.shape[2]
         return self.alternatives.shape[1], d0, d, (2 * (d0 + d) + 8) // 8 * 8
 
 
 def packed_inputs(given: FirstLayer) -> Tensor:
-    """Return the inputs of the product (B J, columns)."""
+    """Return the packed inputs (B J, columns) of the product in the first layer."""
     rows, columns = given.alternatives.shape[0] * given.shape[0], given.shape[-1]
     out = given.leave.new_empty(rows, columns, dtype=torch.bfloat16)
     inputs = (given.individual.contiguous(), given.alternatives.contiguous())
@@ -55,7 +55,7 @@ def packed_inputs(given: FirstLayer) -> Tensor:
 
 
 def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return leave and enter, adjacent in memory."""
+    """Compute both halves of the first layer, leave and enter, which are adjacent in memory."""
     places, *shape = given.shape
     units = len(given.bias)
     weights = given.leave.new_empty(2 * units, shape[-1], dtype=torch.bfloat16)
@@ -68,7 +68,7 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients w.r.t. all of ``given``, from the gradient w.r.t. both halves (B, J, 2 H), in bfloat16."""
+    """Return the gradients w.r.t. all inputs ``given``, from the bfloat16 gradient w.r.t. both halves (B, J, 2 H)."""
     # 1. The gradients of the weights: one product over all alternatives, then its columns are distributed.
     _, *shape = given.shape
     units, both = len(given.bias), d_halves.flatten(0, 1)
@@ -218,7 +218,7 @@ def later_hidden(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Fill (room, H) from the result of a product, with 0 after the last pair."""
+    """Fill the hidden layer (room, H) from the result of a product, with zeros after the last pair."""
     wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
@@ -245,7 +245,7 @@ def last_hidden(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Write the scores of the pairs, without the shift, at the positions of the pairs."""
+    """Write the scores of the pairs, without the shift, to the positions of the pairs in memory."""
     wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
@@ -282,7 +282,7 @@ def last_hidden_backward(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Process all pairs with a fixed number of programs; ``dw`` and ``db`` are (programs, H)."""
+    """Backpropagate through the last hidden layer with a fixed number of programs: ``dw`` and ``db`` (programs, H)."""
     wait_for_earlier()
     u, pair0 = tl.arange(0, C), tl.load(bounds)
     c, v = tl.load(bias + u, mask=u < H, other=0.0)[None, :], tl.load(w + u, mask=u < H, other=0.0)[None, :]
@@ -321,7 +321,7 @@ def later_hidden_backward(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Process a hidden layer between two products in place, with a fixed number of programs: ``db`` (programs, H)."""
+    """Backpropagate through a hidden layer in place, with a fixed number of programs: ``db`` (programs, H)."""
     wait_for_earlier()
     u, pair0, pairs = tl.arange(0, C), tl.load(bounds), tl.load(bounds + 1) - tl.load(bounds)
     c = tl.load(bias + u, mask=u < H, other=0.0)[None, :]
@@ -366,10 +366,11 @@ def first_hidden_backward(
     C: tl.constexpr,
     TJ: tl.constexpr,
 ):
-    """Sum over j for each i, and over i for each j; the grid is (units, block of j, set).
+    """Sum the gradients over j for each i, and over i for each j, on the grid (units, block of j, set).
 
-    ``dleft`` (blocks, rows, H) gets a partial sum for each block of real j. ``dright`` (sets, J, H), with row stride D,
-    is filled. A chunk may begin and end anywhere in a set: only the rows of the set within the chunk are summed.
+    A partial sum for each block of real j is written to ``dleft`` (blocks, rows, H). The sums over i are written to
+    ``dright`` (sets, J, H), which has row stride D. A chunk may begin and end anywhere in a set: only the rows of the
+    set within the chunk are summed.
     """
     wait_for_earlier()
     block, b = tl.program_id(1), set0 + tl.program_id(2)
@@ -404,7 +405,7 @@ def first_hidden_backward(
 
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
 def sum_row_parts(sizes, J, parts, out, row0, rows, H, D, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """Add up the parts of ``first_hidden_backward``, (blocks, rows, H) -> (rows, H) with row stride D; 0 at padding."""
+    """Sum the parts of ``first_hidden_backward``: (blocks, rows, H) -> (rows, H) with row stride D, 0 at padding."""
     wait_for_earlier()
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)

@@ -1,11 +1,11 @@
-"""The last hidden layer on a Hopper GPU, for activations that are linear on each side of 0: act(x) = c x, c the slope.
+"""The last hidden layer on a Hopper GPU, for activations act(x) = c x with a constant slope c on each side of 0.
 
     scores    f_p = sum_u w_u c_pu x_pu,   x = h weight^T + bias             the slopes c, 0 where dropped, may be saved
     backward  with g_p = dL/df_p:   G = sum_p g_p c_p h_p^T  and  s = sum_p g_p c_p   give all gradients of the layer:
               d weight = w G,   d bias = w s,   d w = rows of (weight G) + bias s,   d h_p = g_p (c_p (w weight))
 
-So only the slopes of x are saved, and no pass over pairs and units is needed between the products. Every kernel has two
-groups of four warps: while one group processes its numbers, the other keeps the matrix units busy.
+Therefore, only the slopes of x are saved, and no pass over pairs and units is needed between the products. Every kernel
+has two groups of four warps: while one group processes its numbers, the other keeps the matrix units busy.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -44,7 +44,7 @@ LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most registers, 
 
 
 def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
-    """Return True if these kernels support the layer's size and activation and the type of its product."""
+    """Return True if the Hopper kernels support the layer's size and activation and the dtype of the product."""
     whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_MAX_LAYER_UNITS for width in weight.shape)
     return activation in NEGATIVE_SLOPES and dtype == torch.bfloat16 and whole
 
@@ -100,7 +100,7 @@ STAGES = gl.constexpr(settings.HOPPER_CHUNKS_AHEAD)  # chunks copied ahead
 
 
 def unit_tiles(weight: Tensor) -> int:
-    """Return the number of tiles across the units of a layer."""
+    """Return the number of tiles that cover the units of a layer."""
     return len(weight) // int(UNITS.value)
 
 
@@ -110,7 +110,7 @@ def _operands(pairs: Tensor, weight: Tensor) -> tuple[TensorDescriptor, TensorDe
 
 
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
-    """Return the number of programs to launch, the same for every tile of units; ``spare`` processors are left free."""
+    """Return the number of programs, a multiple of the number of unit tiles, leaving ``spare`` processors free."""
     across = unit_tiles(weight)
     return across * max((multiprocessor_count(device) - spare) // across, 1)
 
@@ -136,7 +136,7 @@ def shared_memory(h, weight, result, KEEP: gl.constexpr, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def wait_for_weights(shared):
-    """Wait until the weights are loaded, which happens once."""
+    """Wait until the weights have been loaded, which happens once per program."""
     _, _, _, barriers = shared
     mbarrier.wait(barriers[3].index(0), 0)
 
@@ -170,7 +170,7 @@ def bring_tiles(h, weight, shared, bounds, across, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
-    """Wait for the group's turn; return a tile (ROWS, UNITS) of the product, added to x, and the next chunk's index.
+    """Wait for the group's turn, then return a product tile (ROWS, UNITS), added to x, and the next chunk's index.
 
     ``i`` is the index of the tile's first chunk. The tiles of the two groups alternate.
     """
@@ -192,7 +192,7 @@ def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def copy_out(x, result, m, n, room):
-    """Start the copy of a tile to global memory, once the previous copy is done."""
+    """Start copying a tile to global memory once the previous copy is done."""
     tma.store_wait(0)
     room.store(x.to(gl.bfloat16))
     fence_async_shared()
@@ -215,10 +215,10 @@ def last_layer_forward(
     keep: bool,
     spare: int = 0,
 ) -> Tensor:
-    """Write partial scores (parts, all pairs); return the slopes (room, H), empty unless ``keep``.
+    """Write partial scores (parts, all pairs), and return the slopes (room, H), which are empty unless ``keep``.
 
-    ``dropout``: the seeds, the index of the layer's seed, and the limit, which is 0 without dropout. ``spare``
-    processors are left to other kernels.
+    The argument ``dropout`` contains the seeds, the index of the layer's seed, and the limit, which is 0 without
+    dropout. The kernel leaves ``spare`` processors to other kernels.
     """
     seeds, layer, limit = dropout
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
@@ -250,9 +250,9 @@ def _last_layer_forward(
     DROP: gl.constexpr,
     CHUNKS: gl.constexpr,
 ):
-    """Multiply (pairs, D) by (H, D)^T; ``out`` (tiles across, room) gets partial scores.
+    """Multiply (pairs, D) by (H, D)^T, and write partial scores to ``out`` (tiles across, room).
 
-    The rows are the pairs of a chunk, whose first pair is in ``bounds``; scores are written at the positions of the
+    The rows are the pairs of a chunk, whose first pair is in ``bounds``. Scores are written to the positions of the
     pairs.
     """
     shared = shared_memory(h, weight, slopes, KEEP, CHUNKS)
@@ -311,7 +311,7 @@ def _forward_tiles(
 
 @gluon.jit
 def _slopes(x, SLOPE: gl.constexpr):
-    """Return 1 above 0 and the slope elsewhere, in a block of assembly for the reason given in ``drop_units``."""
+    """Return 1 where x > 0 and SLOPE elsewhere, in inline assembly for the reason given in ``drop_units``."""
     return gl.inline_asm_elementwise(
         """{
         .reg .pred up;
@@ -334,8 +334,8 @@ def last_layer_input_gradient(
 ) -> Tensor:
     """Return slopes (room, H) times weight (D, H)^T, with each row multiplied by its gradient (room,).
 
-    Rows after the last pair are arbitrary. ``dropout``: the seeds, the index of the previous layer's seed, and the
-    limit, which is 0 without dropout.
+    Rows after the last pair are arbitrary. The argument ``dropout`` contains the seeds, the index of the previous
+    layer's seed, and the limit, which is 0 without dropout.
     """
     seeds, layer, limit = dropout
     out = torch.empty(len(slopes), len(weight), dtype=slopes.dtype, device=slopes.device)
@@ -404,10 +404,11 @@ def last_layer_gradients(
     scale: float,
     add: bool,
 ) -> None:
-    """Write, or add to, the gradients ``out`` of ``layer``: weight (H, D), bias (H,) and output weight (H,).
+    """Compute the gradients of weight (H, D), bias (H,) and output weight (H,), and write or add them to ``out``.
 
-    ``gradient`` is the gradient w.r.t. the scores. Whole tiles of pairs are read: h and ``gradient`` must be 0 after
-    the last pair, and extend to the end of its tile. Gradients of weights are multiplied by the dropout ``scale``.
+    ``gradient`` is the gradient w.r.t. the scores. The kernel reads whole tiles of pairs, so h and ``gradient`` must
+    extend to the end of the last tile, with 0 after the last pair. Gradients of weights are multiplied by the dropout
+    ``scale``.
     """
     # 1. Divide the pairs into as many parts as there are processors for each tile of the result.
     (room, units), width = slopes.shape, h.shape[1]
@@ -442,7 +443,7 @@ def _add_up(
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Add up the partial sums of a unit to its gradients."""
+    """Sum the partial sums of a unit to obtain its gradients."""
     wait_for_earlier()
     u, p, d = tl.program_id(0), tl.arange(0, P), tl.arange(0, C)
     g, s = tl.zeros((C,), tl.float32), tl.zeros((P,), tl.float32)
@@ -467,7 +468,7 @@ def _add_up(
 def _last_layer_weight_sums(
     slopes, h, gradient, out, sums, bounds, room, parts, H, D, N: gl.constexpr, STAGES: gl.constexpr
 ):
-    """Compute partial sums; each program has a tile (2 ROWS, N) of the result and a part of the pairs."""
+    """Compute partial sums, where each program processes a tile (2 ROWS, N) of the result and a part of the pairs."""
     cs = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, CHUNK, ROWS], slopes.layout)
     hs = gl.allocate_shared_memory(gl.bfloat16, [STAGES, CHUNK, N], h.layout)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -514,7 +515,7 @@ def _bring_pairs(slopes, h, shared, where, STAGES: gl.constexpr):
 
 @gluon.jit
 def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl.constexpr, STAGES: gl.constexpr):
-    """Weight a chunk in registers while the product of the other half runs."""
+    """Compute one half of the result, weighting each chunk in registers while the product of the other half runs."""
     cs, hs, empty, ready = shared
     begin, steps, any_pairs, m, n, part, H, D = where
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
@@ -545,7 +546,7 @@ def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl
 
 @gluon.jit
 def _weighted(c, g):
-    """Weight pairs (ROWS, CHUNK) by g (CHUNK,), two pairs at a time."""
+    """Multiply the slopes (ROWS, CHUNK) by the gradients g (CHUNK,) of the pairs, two pairs at a time."""
     return gl.inline_asm_elementwise(
         "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [c, g[None, :]], dtype=gl.bfloat16, is_pure=True, pack=2
     )

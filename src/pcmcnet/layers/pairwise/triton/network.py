@@ -1,12 +1,12 @@
 """Scores of all ordered pairs on a CUDA device, forward and backward: matrix products, with fused kernels around them.
 
-Moving a tensor with one number per pair and unit takes about as long as multiplying it. So one pass builds the first
-hidden layer from its two thin matrices; bias, activation and dropout of a later layer are applied where its product is
-read or written; and the last layer writes a single number per pair. Products are computed in float32 or bfloat16, with
-sums in float32. If the GPU and the layer allow it, the last layer has special kernels (``hopper``).
+Moving a tensor with one number per pair and unit takes about as long as multiplying it. Therefore, one pass builds the
+first hidden layer from its two thin matrices; bias, activation and dropout of a later layer are applied where its
+product is read or written; and the last layer writes a single number per pair. Products are computed in float32 or
+bfloat16, with sums in float32. If the GPU and the layer allow it, the last layer has special kernels (``hopper``).
 
-Pairs are processed in chunks of whole rows (b, i); see ``pair_layout``. Values for the backward pass are saved if all
-of them fit into a budget; otherwise they are computed again, chunk by chunk, so that memory is bounded for any n.
+Pairs are processed in chunks of whole rows (b, i); see ``pair_layout``. Values for the backward pass are saved if they
+all fit into a memory budget. Otherwise, the values are recomputed chunk by chunk, so that memory is bounded for any n.
 Shapes: leave and enter (B, J, H) -> scores (B, J, J).
 """
 
@@ -38,9 +38,9 @@ PROGRAMS_PER_PROCESSOR = 32  # programs that share the pairs of a chunk; each wr
 
 
 class ChunkState(NamedTuple):
-    """Values of a chunk for the backward pass: inputs and results of the products of the hidden layers.
+    """Values saved for the backward pass of a chunk: inputs and results of the products of the hidden layers.
 
-    The Hopper kernels save the slopes in place of the last result.
+    The Hopper kernels save the slopes instead of the last result.
     """
 
     inputs: Sequence[Tensor]
@@ -49,7 +49,7 @@ class ChunkState(NamedTuple):
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients, summed over all chunks."""
+    """Gradients of the pair network, summed over all chunks."""
 
     halves: Tensor  # leave and enter, adjacent (B, J, 2 H)
     layers: list[Tensor]
@@ -57,7 +57,7 @@ class Gradients:
 
 
 class TritonPairNetwork:
-    """The layers in the type of the products, and the launches of their kernels."""
+    """The layers, cast to the dtype of the products, and the kernel launches that evaluate them."""
 
     def __init__(
         self, options: PairOptions, places: PairLayout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
@@ -86,27 +86,27 @@ class TritonPairNetwork:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the states of all chunks."""
+        """Number of bytes needed to save the states of all chunks."""
         per_pair = sum(weight.shape[0] + weight.shape[1] for weight, _ in self.hidden)
         return self.sets * self.places * self.layout.row * per_pair * self.hidden[0][0].element_size()
 
     def chunks(self, pairs: int | None = None) -> Iterator[DeviceChunk]:
-        """Return chunks of about ``pairs`` pairs, or one chunk by default."""
+        """Return chunks of about ``pairs`` pairs, or a single chunk by default."""
         return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
 
     @property
     def pairs_at_once(self) -> int:
         """Pairs per chunk without a backward pass: as many as memory allows, because fewer chunks need fewer launches.
 
-        A large batch has at least four chunks, because building the first layer of the first chunk overlaps with no
-        other work.
+        A large batch has at least four chunks, because no other work overlaps with building the first layer of the
+        first chunk.
         """
         room = self.options.budget(self.leave.device) // (2 * self.width * self.hidden[0][0].element_size())
         quarter = self.sets * self.places * self.layout.row // 4
         return max(2 * self.options.chunk_pairs, min(room, quarter))
 
     def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """Return the scores, and the values for the backward pass if ``keep`` and they fit into the budget."""
+        """Return the scores and, if ``keep`` is True and memory suffices, the values for the backward pass."""
         whole = keep and self.state_bytes <= self.options.budget(self.leave.device)
         chunks, parts = list(self.chunks(None if whole else self.pairs_at_once)), self.parts_of_scores()
         self.kept = chunks if whole else None
@@ -126,10 +126,10 @@ class TritonPairNetwork:
         return scores, saved
 
     def score_in_turns(self, chunks: Sequence[DeviceChunk], parts: Tensor) -> None:
-        """Score chunks; the first hidden layer of each is built while the products of the previous chunk run.
+        """Score chunks, building the first hidden layer of each chunk while the products of the previous chunk run.
 
-        Building is limited by memory and products by the matrix units, so each runs on separate processors. Products
-        have priority.
+        Building is limited by memory bandwidth, and products by the matrix units, so the two run on separate
+        processors. Products have priority.
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if is_collecting_kernels() else high_priority_stream(self.leave.device)
@@ -156,9 +156,10 @@ class TritonPairNetwork:
     def all_gradients(
         self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype, *, shift: bool = True
     ) -> Gradients:
-        """Return all gradients: w.r.t. the halves in type ``dtype``, the layers and, if ``shift``, the shift.
+        """Return the gradients w.r.t. the halves (as ``dtype``), the layers and, if ``shift`` is True, the shift.
 
-        On a Hopper GPU the first chunk writes the gradients of the last hidden layer; all other gradients start at 0.
+        On a Hopper GPU, the first chunk initialises the gradients of the last hidden layer. All other gradients start
+        at 0.
         """
         gradient = gradient.contiguous()
         allocate = torch.zeros_like if self.hopper is None else torch.empty_like
@@ -199,7 +200,7 @@ class TritonPairNetwork:
     def first_hidden(self, chunk: DeviceChunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
         """Build the first hidden layer of a chunk.
 
-        ``clear`` sets rows after the last pair to 0, for sums over pairs that read beyond it.
+        If ``clear`` is True, rows after the last pair are set to 0, because sums over pairs read beyond the last pair.
         """
         h = self.room(chunk) if room is None else room[: chunk.room]
         block, entered = min(triton.next_power_of_2(self.width), 256), 8
@@ -215,13 +216,13 @@ class TritonPairNetwork:
         return h
 
     def parts_of_scores(self) -> Tensor:
-        """Allocate memory for the partial scores of all pairs, one for each tile of units."""
+        """Allocate memory for the partial scores of all pairs, with one partial score per tile of units."""
         count = 1 if self.hopper is None else self.hopper.unit_tiles(self.hidden[-1][0])
         pairs = self.sets * self.places * self.layout.row
         return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
 
     def last_hidden(self, h: Tensor, chunk: DeviceChunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
-        """Write partial scores; return the result of the last product, or its slopes."""
+        """Write partial scores, and return the result of the last product, or the slopes on a Hopper GPU."""
         weight, bias = self.hidden[-1]
         last = len(self.hidden)
         if self.hopper is None:
@@ -273,7 +274,7 @@ class TritonPairNetwork:
         return d @ self.hidden[k - 1][0]
 
     def backward_from_slopes(self, chunk: DeviceChunk, state: ChunkState, df: Tensor, sums: Gradients) -> Tensor:
-        """Return the gradient w.r.t. the input of the last product, 0 where the input was dropped."""
+        """Return the gradient w.r.t. the input of the last product, which is 0 where the input was dropped."""
         assert self.hopper is not None
         slopes, h, where = state.results[-1], state.inputs[-1], {"bounds": chunk.bounds}
         tensors = (slopes, h, df, (*self.hidden[-1], self.weight), sums.layers[-3:])
@@ -283,7 +284,7 @@ class TritonPairNetwork:
         return d
 
     def first_hidden_backward(self, chunk: DeviceChunk, d: Tensor, sums: Gradients) -> None:
-        """Sum the gradient w.r.t. the first layer over the pairs that leave, and that enter, each alternative."""
+        """Sum the gradient w.r.t. the first layer over the pairs leaving, and the pairs entering, each alternative."""
         block = min(triton.next_power_of_2(self.width), 64)
         entered = 32 if triton.cdiv(self.places, 16) % 2 == 0 else 16  # the larger block if it adds no padding
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
@@ -303,12 +304,12 @@ class TritonPairNetwork:
     # -- launches -----------------------------------------------------------------------------------------------
 
     def grid(self, chunk: DeviceChunk, entered: int) -> tuple[int, int]:
-        """Return the grid of a chunk: blocks of ``entered`` alternatives, and sets."""
+        """Return the launch grid of a chunk: the numbers of blocks of ``entered`` alternatives and of sets."""
         rows = chunk.rows
         return triton.cdiv(self.places, entered), (rows.stop - 1) // self.places - rows.start // self.places + 1
 
     def find(self, chunk: DeviceChunk) -> tuple[Any, ...]:
-        """Return the arguments that locate sets and their pairs."""
+        """Return the kernel arguments that locate the sets of a chunk and their pairs."""
         return *self.layout.tensors, chunk.bounds
 
     def where(self, chunk: DeviceChunk) -> tuple[int, ...]:
@@ -346,7 +347,7 @@ class TritonPairNetwork:
 
 @cache
 def _hopper_kernels(device: torch.device) -> ModuleType | None:
-    """Return the kernels for the last hidden layer on a Hopper GPU, or None if they are not supported here."""
+    """Return the module with the Hopper kernels for the last hidden layer, or None if they are not supported."""
     is_tested = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
     capability = torch.cuda.get_device_capability(device)
     if not is_tested or find_spec("triton.experimental.gluon") is None or capability != (9, 0):
@@ -357,7 +358,7 @@ def _hopper_kernels(device: torch.device) -> ModuleType | None:
 
 
 def _rows(half: Tensor) -> Tensor:
-    """Return (B, J, H) with a constant stride between rows."""
+    """Return a half (B, J, H) with a constant stride between rows."""
     even = half.stride(2) == 1 and half.stride(0) == half.shape[1] * half.stride(1)
     return half if even else half.contiguous()
 
@@ -377,8 +378,8 @@ def scores_of_halves(
 ) -> Tensor:
     """Score the ordered pairs of each set with the layers after the first: at least one hidden layer, and the output.
 
-    With a mask (B, J), whose real alternatives come first, pairs of two different real alternatives are scored and all
-    others get 0. Without a mask all pairs are scored.
+    With a mask (B, J), whose real alternatives come first, pairs of two different real alternatives are scored, and all
+    other scores are 0. Without a mask all pairs are scored.
     """
     if len(leave) > settings.GPU_SETS_PER_LAUNCH:
         parts = zip(_split(leave), _split(enter), _split(mask), strict=False)
@@ -398,7 +399,7 @@ def scores_of_inputs(
 
 
 def _split(sets: Tensor | None) -> Iterable[Any]:
-    """Split a tensor into the sets of each launch; for None (no mask), every launch gets None."""
+    """Split a tensor into the sets of each launch, or yield None for every launch if there is no mask."""
     return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_PER_LAUNCH)
 
 
@@ -414,7 +415,7 @@ def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptio
 
 
 def _halves(first: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the halves and, if they are computed here, the packed inputs of the first layer."""
+    """Return the halves and, if this function computes them, the packed inputs of the first layer."""
     if len(first) == HALVES:
         return first
     layer = FirstLayer(*(tensor.detach() for tensor in first))

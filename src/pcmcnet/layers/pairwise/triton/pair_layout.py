@@ -1,12 +1,13 @@
-"""Positions of pairs in memory: by set and row, without padding and without pairs of an alternative with itself.
+"""Positions of pairs in memory: sorted by set and row, without padding or pairs of an alternative with itself.
 
-A row (b, i) is an alternative that is left, with index b J + i; it has a pair (b, i, j) for every other real j. Real
-alternatives come first, so the pair is at
+A row (b, i), with index b J + i, is an alternative that is left. The row has a pair (b, i, j) for every other real j.
+Real alternatives come first, so the position of the pair is
 
     starts_b + i (n_b - 1) + j - (j > i)        with starts_b the sum of n (n - 1) over the sets before.
 
-Only the device knows the sizes n: tensors have room for the pairs of padded sets, and kernels read the actual number of
-pairs. Without a mask all n^2 pairs are included, because the alternatives entered are not the same as those left.
+Only the device knows the sizes n, so tensors have room for the pairs of padded sets, and kernels read the actual number
+of pairs. Without a mask, all n^2 pairs are included, because the alternatives entered differ from the alternatives
+left.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -26,7 +27,7 @@ from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
 
 class DeviceChunk(NamedTuple):
-    """Some rows; ``bounds`` are the indices of their first pair and of the first pair after them."""
+    """A chunk of consecutive rows; ``bounds`` has the indices of its first pair and of the first pair after it."""
 
     rows: range
     bounds: Tensor  # (2,) int64
@@ -35,7 +36,7 @@ class DeviceChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class PairLayout:
-    """The positions of all pairs of B sets of up to J alternatives."""
+    """Memory positions of all pairs of B sets with up to J alternatives."""
 
     sizes: Tensor  # (B + 1,) int32, the last 0
     starts: Tensor  # (B + 1,) int64
@@ -45,7 +46,7 @@ class PairLayout:
 
     @classmethod
     def of(cls, mask: Tensor | None, halves: Tensor) -> PairLayout:
-        """Return the layout of the real alternatives of a mask (B, J), or of all alternatives without one."""
+        """Return the layout for the real alternatives in a mask (B, J), or for all alternatives if there is no mask."""
         sets, places, _ = halves.shape
         if mask is None:
             sizes = halves.new_full((sets + 1,), places, dtype=torch.int32)
@@ -65,11 +66,11 @@ class PairLayout:
 
     @property
     def row(self) -> int:
-        """Maximum number of pairs of a row."""
+        """Maximum number of pairs per row."""
         return self.places - self.skip
 
     def cut(self, rows: int) -> Iterator[DeviceChunk]:
-        """Yield chunks of ``rows`` rows."""
+        """Divide the rows into chunks of ``rows`` rows."""
         total = self.sets * self.places
         count = triton.cdiv(total, rows)
         if count == 1:
@@ -84,17 +85,17 @@ class PairLayout:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, int]:
-        """Arguments with which kernels find a pair."""
+        """Kernel arguments that locate a pair."""
         return self.sizes, self.starts, self.places
 
     @property
     def kind(self) -> dict[str, Any]:
-        """Constants for which these kernels are compiled."""
+        """Compile-time constants of the kernels."""
         return {"SKIP": int(self.skip)}
 
 
 def columns(places: int) -> int:
-    """Return the block size for a row of (J, J); there are few sizes, because kernels are compiled for each size."""
+    """Return the block size for a row of (J, J), one of few sizes, because kernels are compiled for each size."""
     return max(int(triton.next_power_of_2(places)), 64)
 
 
@@ -144,7 +145,7 @@ def set_of(sizes, starts, bounds, b):
 
 @triton.jit
 def pairs_of(n, i, j, SKIP: tl.constexpr):
-    """Return the positions of a row's pairs within its set, and which of them exist."""
+    """Return the positions of a row's pairs within its set, and a mask of the pairs that exist."""
     at = i * (n - SKIP) + j
     here = j < n
     if SKIP:
@@ -171,7 +172,7 @@ def scores_to_grid(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Fill (B, J, J) with the sums of partial scores (PARTS, room) plus the shift; 0 if there is no such pair."""
+    """Fill (B, J, J) with the sums of partial scores (PARTS, room) plus the shift, or 0 where no pair exists."""
     wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
@@ -203,7 +204,7 @@ def pairs_from_grid(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Copy the pairs of a chunk from (B, J, J), followed by MORE zeros."""
+    """Copy the entries of a chunk's pairs from (B, J, J), followed by MORE zeros."""
     wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
@@ -219,7 +220,7 @@ def pairs_from_grid(
 
 @triton.jit(do_not_specialize=["room", "H"])
 def zero_after_last_pair(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
-    """Set rows of (room, H) after the last pair to 0, as many as the programs cover."""
+    """Set the rows of (room, H) after the last pair to 0, up to the number of rows that the programs cover."""
     wait_for_earlier()
     r = tl.load(bounds + 1) - tl.load(bounds) + tl.program_id(0) * R + tl.arange(0, R)
     u = tl.program_id(1) * C + tl.arange(0, C)
