@@ -80,9 +80,10 @@ class PCMCNetConfig(NetworkConfig):
         "set".
     members
         Number of networks that are trained from different seeds and whose probabilities are averaged, which predicts
-        better than a single network. "auto" is 6 if the weight decay is learnt, the table has at most 12,000 choice
-        sets in memory, and compiled steps can train the network; otherwise 1. Some of the networks also use
-        piecewise-linear inputs, if held-out sets are then predicted better and ``monotone`` is empty
+        better than a single network. "auto" is 6 if the weight decay is learnt; fewer if the networks after the first
+        would take more than about five minutes on one CPU thread, which is the case from some 500,000 choice sets of
+        four alternatives on; and 1 for tables on disk, latent classes, texts and images. Some of the networks also use
+        piecewise-linear inputs, if held-out sets are then predicted better
         (:mod:`pcmcnet.models.networks.averaged_members`).
     """
 
@@ -187,10 +188,6 @@ class PCMCNet(MixtureModel, ChainModel):
         if classes == 1:
             return PCMCNetwork(encoder, self.config, self.encoders)
         return ChainMixture(encoder, self.config, self.encoders, classes=classes)
-
-    @property
-    def _may_have_bins(self) -> bool:
-        return not self.config.monotone
 
     # -- the chain --------------------------------------------------------------------------------------------
 

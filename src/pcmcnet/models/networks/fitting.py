@@ -153,7 +153,6 @@ def fit_network(
     *,
     classes: int | Auto = 1,
     members: int | Auto = 1,
-    with_bins: bool = True,
     average: type[AveragedNetwork] = AveragedNetwork,
 ) -> FittedNetwork:
     """Return a network fitted to a table.
@@ -167,9 +166,7 @@ def fit_network(
     classes
         Number of latent classes; "auto" learns it from held-out sets.
     members
-        Number of averaged networks; "auto" is 6 for small networks on small tables if the weight decay is learnt.
-    with_bins
-        Whether averaged networks may have bins.
+        Number of averaged networks; "auto" is up to 6, see :func:`choose_members`.
     average
         Class of the average of several networks.
     """
@@ -188,29 +185,20 @@ def fit_network(
             data, held_out, file = refit_data(), (), REFIT
             last = trainer.train(data, held_out, replace(config, epochs=first.epochs), classes=classes, file=file)
         # 3. Choose the number of averaged networks and their bins.
-        learns_decay = trainer.config.weight_decay == "auto"
-        n_members = automatic_members(learns_decay, train, last.network) if members == "auto" else members
-        if n_members > 1 and classes > 1:
-            raise ConfigError("averaged networks need classes=1: the classes of different networks do not correspond.")
+        n_members = choose_members(members, trainer, train, last, classes)
         encoder = last.encoder
         if start is not None:
             bins = start.spec.bins
-        elif n_members == 1 or not with_bins:
-            bins = (0,) * n_members
+        elif n_members == 1:
+            bins = (0,)
         else:
             with_knots = encoder.with_knots(data.with_positive_weight())
             bins = choose_bins(n_members, with_knots, trials, decay_search)
             encoder = with_knots if any(bins) else encoder
         # 4. Train the other networks for as many epochs as the last one, and average their probabilities.
-        further = train_members(
-            trainer,
-            last.network,
-            [encoder.with_bins(count) for count in bins[1:]],
-            data,
-            held_out,
-            replace(config, epochs=len(last.history)),
-            file,
-        )
+        encoders = [encoder.with_bins(count) for count in bins[1:]]
+        member_config = replace(config, epochs=len(last.history))
+        further = train_members(trainer, last, encoders, data, held_out, member_config, file)
     views = [BinnedView(encoder, member.encoder).to(trainer.device) for member in further]
     network = average([last.network, *(member.network for member in further)], views) if further else last.network
     record = NetworkRecord(
@@ -312,6 +300,21 @@ def choose_classes(
         what="classes",
     )
     return best_number(class_trials), class_trials
+
+
+def choose_members(members: int | Auto, trainer: Trainer, train: Sets, first: TrainedNetwork, classes: int) -> int:
+    """Return the number of averaged networks; "auto" averages if the weight decay is learnt and there is one class.
+
+    Networks with contents such as texts or images are not averaged by default: the cost of their encoders is unknown.
+    """
+    if members != "auto":
+        if members > 1 and classes > 1:
+            raise ConfigError("averaged networks need classes=1: the classes of different networks do not correspond.")
+        return members
+    has_contents = first.encoder.individual.contents or first.encoder.features.contents
+    if trainer.config.weight_decay != "auto" or classes > 1 or has_contents:
+        return 1
+    return automatic_members(train, first.network, replace(trainer.config, epochs=len(first.history)))
 
 
 def choose_bins(
@@ -465,7 +468,7 @@ class ShortFits:
 
 def train_members(
     trainer: Trainer,
-    first: ChoiceNetwork,
+    first: TrainedNetwork,
     encoders: Sequence[Encoder],
     data: Sets,
     valid: Sequence[Sets],
@@ -489,8 +492,11 @@ def train_members(
     """
     run, start, members = trainer.run, trainer.starting_network, len(encoders) + 1
     # Networks train in parallel if their compiled steps release the GIL. A callback forces sequential training.
-    parallel = _trains_without_gil(first) and run.on_epoch is None and current_group().size == 1
+    parallel = _trains_without_gil(first.network) and run.on_epoch is None and current_group().size == 1
     max_workers, cancelled = threads() if parallel else 1, Event()
+    if encoders:
+        seconds = sum(entry["seconds"] for entry in first.history) * -(-len(encoders) // max_workers)
+        log.info("training %d further networks, to be averaged with the first: about %.0f s", len(encoders), seconds)
     trained: list[TrainedNetwork] = []
     with show_steps(members - 1, show=run.progress and members > 1) as shown:
         steps = StepReporter() if parallel else shown  # only this thread updates the progress bar
