@@ -84,6 +84,7 @@ FIRST_RUNGS = (2, 3)  # where the search begins
 MAX_SHIFT = 0.25  # largest distance between the decay and the best rung, in rungs
 TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit: the best decay is nearly the same
 MAX_CLASSES = 4
+CLASS_PATIENCE = 2  # numbers of classes in a row without a gain: three groups of people may need three classes
 BIN_PERIODS = (0, 3, 2)  # none of the members has bins, every third, every second
 DEFAULT_BIN_PERIOD = 3  # if there are no held-out sets
 
@@ -298,6 +299,7 @@ def choose_classes(
         held_out_groups(trials.folds),
         largest=MAX_CLASSES,
         what="classes",
+        patience=CLASS_PATIENCE,
     )
     return best_number(class_trials), class_trials
 
