@@ -283,9 +283,9 @@ def descend_ladder(
 
 
 def grow_while_better(
-    losses: Callable[[int], Floats], weights: Floats, groups: Ints, *, largest: int, what: str
+    losses: Callable[[int], Floats], weights: Floats, groups: Ints, *, largest: int, what: str, patience: int = 1
 ) -> tuple[Trial, ...]:
-    """Try the numbers 1, 2, ... until the gain over the previous number does not exceed noise.
+    """Try the numbers 1, 2, ... until ``patience`` numbers in a row are not better than the best one beyond noise.
 
     Standard errors are clustered by group, since the losses of the same person are correlated. :func:`best_number`
     returns the number to choose.
@@ -300,22 +300,24 @@ def grow_while_better(
         Largest number to try.
     what
         Word for the log that says what is counted, such as "classes".
+    patience
+        Number of trials in a row without a gain after which the search ends (default 1).
     """
-    best = losses(1)
+    best, waited = losses(1), 0
     trials = [Trial(value=1, held_out_nll=float(np.average(best, weights=weights)))]
     for number in range(2, largest + 1):
         current = losses(number)
         nll, (gain, error) = float(np.average(current, weights=weights)), mean_gain(best - current, weights, groups)
         trials.append(Trial(value=number, held_out_nll=nll, gain=gain, standard_error=error))
         log.info("%d %s: held-out NLL %.4f, gain %.4f ± %.4f", number, what, nll, gain, error)
-        if not trials[-1].is_better:
+        best, waited = (current, 0) if trials[-1].is_better else (best, waited + 1)
+        if waited == patience:
             break
-        best = current
     return tuple(trials)
 
 
 def best_number(trials: Sequence[Trial]) -> int:
-    """Return the last number that was better than the previous one, or 1 if there is none."""
+    """Return the largest number that was better than the best smaller number, or 1 if there is none."""
     return max((int(trial.value) for trial in trials if trial.is_better), default=1)
 
 

@@ -71,6 +71,26 @@ def test_other_rate_forms_match_pytorch(options: dict[str, Any]) -> None:
 
 
 @needs_compiled
+@pytest.mark.parametrize("roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS], ids=["all", "alone", "numbers"])
+@pytest.mark.parametrize("options", [{}, {"utility": "none"}], ids=["utility", "no utility"])
+def test_signed_weights_match_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
+    """With a taste of the individual that reverses the sign of some coefficients, so that these are clipped."""
+    signs = {"price": "decreasing", "minutes": "increasing"}
+    data, config, network, other = both(roles, hidden=(9, 8), monotone=signs, **options)
+    for each in (network, other):
+        for part in each.sign_constrained:
+            part.project_()
+    if network.utility is not None and network.utility.taste is not None:
+        individual = network.represent(data.batch(np.arange(len(data))))[0]
+        assert (network.utility.tastes(individual) != network.utility.weights(individual)).any()
+    require_same_step(data, config, network, other)
+    for part in network.sign_constrained:
+        for weights, low, high in part.bounded_weights:
+            assert (weights >= low).all()
+            assert (weights <= high).all()
+
+
+@needs_compiled
 def test_rates_that_differ_by_any_factor_are_not_lost() -> None:
     data, config, network, other = both(EVERYTHING, hidden=(9, 8), utility="none")
     for each in (network, other):
@@ -146,7 +166,6 @@ def test_numbers_near_the_float_limit_are_handled() -> None:
         {"rate": "relu", "epsilon": 0.5},  # with a utility term
         {"hidden": (129,)},
         {"precision": "bfloat16"},
-        {"monotone": {"price": "decreasing"}},
     ],
     ids=str,
 )

@@ -83,6 +83,11 @@ class SignedLinear(nn.Linear):
         self.weight.copy_(torch.where(wrong, -self.weight, self.weight))
         self.project_()
 
+    @property
+    def bounded_weights(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """The weights with their lower and upper bounds."""
+        return [(self.weight, self.low, self.high)]
+
     @torch.no_grad()
     def project_(self) -> None:
         """Set weights of the wrong sign to 0."""
@@ -177,10 +182,17 @@ class LinearUtility(nn.Module):
         clipped = weights[:, first:].clamp(self.low - self.slopes, self.high - self.slopes)
         return torch.cat([weights[:, :first], clipped], 1)
 
+    @property
+    def bounded_weights(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """The coefficients with required signs, with their lower and upper bounds; empty if there are none."""
+        if self.low is None or self.high is None:
+            return []
+        n_other = len(self.worth) - len(self.slopes)  # numeric columns come last
+        low, high = F.pad(self.low, (n_other, 0), value=-math.inf), F.pad(self.high, (n_other, 0), value=math.inf)
+        return [(self.slopes, self.low, self.high), (self.worth, low, high)]
+
     @torch.no_grad()
     def project_(self) -> None:
         """Set coefficients of the wrong sign to 0."""
-        if self.low is not None and self.high is not None:
-            self.slopes.clamp_(self.low, self.high)
-            numbers = self.worth[len(self.worth) - len(self.slopes) :]
-            numbers.clamp_(self.low, self.high)
+        for weights, low, high in self.bounded_weights:
+            weights.clamp_(low, high)

@@ -10,6 +10,9 @@ held-out sets use the first half of a step.
     q_ij = exp(f_ij + u_j),  or  max(0, f_ij) + epsilon
     p = stationary distribution of q by elimination (see layers/stationary/elimination.py), loss = -log p_chosen
 
+Weights with a required sign are projected to their bounds after each step. The coefficients of numbers_j in u_j,
+slopes + v + V I, are clipped to the bounds of the slopes, so that no individual's taste reverses a sign.
+
 Products are in float32, chains in double. Pairs of an alternative with itself are skipped, and sets are not padded.
 The weights are a list in this order: embeddings of alternatives, embeddings of the individual, W0, Wa, Wb, b, then W
 and b of each further layer, constants by category, slopes, v, V. Weights that a network lacks have size 0.
@@ -43,6 +46,7 @@ typedef struct { /* A weight with its Adam state. */
     int64_t size;
     float decay, prior; /* prior: factor of the weight that is added to its gradient */
     int32_t moves, unused;
+    const float *low, *high; /* bounds of each number; NULL if there are none */
 } Weight;
 
 typedef struct {
@@ -284,6 +288,7 @@ typedef struct { /* A network with its weights, and the memory of a step; dX is 
     float *grad[6 * MAX_LAYERS];                        /* of each weight */
     float *S, *I, *leave, *enter, *who, *taste, *u;     /* rows of alternatives, or of sets */
     float *dS, *dI, *dleave, *denter, *dwho, *dtaste, *du;
+    float *inside;                                      /* (B, Dp) 0 for coefficients that are clipped, otherwise 1 */
     float *x[MAX_LAYERS], *dx, *dy, *f, *matrix;        /* rows of pairs */
     float *W[MAX_LAYERS], *Wt[MAX_LAYERS], *bias[MAX_LAYERS]; /* packed weights of the layers, and gradients */
     float *dW[MAX_LAYERS], *dbias[MAX_LAYERS], *packed, *sum;
@@ -323,6 +328,25 @@ INLINE void embed_gradient(const Step *t, int own, int64_t row, int64_t at) {
     }
 }
 
+/* Clip the coefficients of numbers, slopes + v + V I, to the bounds of the slopes. */
+INLINE void clip_tastes(Step *t, int64_t B) {
+    const Weight *slopes = t->weights + t->slopes;
+    if (!slopes->low) return;
+    for (int64_t s = 0; s < B; s++)
+        for (int64_t k = 0; k < t->net->numbers; k++) {
+            float *taste = t->taste + s * t->Dp + t->E + k, low = slopes->low[k], high = slopes->high[k];
+            t->inside[s * t->Dp + t->E + k] = *taste >= low && *taste <= high;
+            *taste = *taste < low ? low : *taste > high ? high : *taste;
+        }
+}
+
+/* Set the gradient of clipped coefficients to 0. */
+INLINE void mask_clipped(Step *t, int64_t B) {
+    if (!t->weights[t->slopes].low) return;
+    for (int64_t s = 0; s < B; s++)
+        for (int64_t k = t->E; k < t->D; k++) t->dtaste[s * t->Dp + k] *= t->inside[s * t->Dp + k];
+}
+
 /* Represent the sets, and compute what is linear in one alternative: the parts of the first layer, and utilities. */
 INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
     const Network *net = t->net;
@@ -347,6 +371,7 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
             pack(value(t, t->slopes + 2), t->D0, t->D, t->D0, 1, t->packed);
             multiply(ADD, B, t->Dp, t->D0, t->I, t->D0p, t->packed, t->taste, NULL, 0);
         }
+        clip_tastes(t, B);
     }
     for (int64_t s = 0, r = 0; s < B; s++)
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
@@ -473,6 +498,7 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
     matrix_gradient(t, R, t->D, t->S, t->H, t->denter, t->grad[t->first + 2]);
     if (t->D0) matrix_gradient(t, B, t->D0, t->I, t->H, t->dwho, t->grad[t->first]);
     if (net->utility) {
+        mask_clipped(t, B);
         memset(t->sum, 0, sizeof(float) * (size_t)t->Dp);
         for (int64_t s = 0; s < B; s++) add_row(t->Dp, t->sum, 1, t->dtaste + s * t->Dp);
         unpack(t->sum + t->E, 1, net->numbers, 0, t->grad[t->slopes]);
@@ -515,7 +541,8 @@ INLINE double norm_of_gradients(Step *t) {
     return sqrt(square);
 }
 
-/* Clip the gradients, and take a step of Adam with decoupled decay; return the norm before clipping. */
+/* Clip the gradients, take a step of Adam with decoupled decay, and project weights to their bounds; return the norm
+   before clipping. */
 INLINE double move(Step *t, const Optimiser *adam, double lr, int64_t steps) {
     double norm = norm_of_gradients(t), down = adam->clip / (norm + 1e-6);
     float scale = (float)(down < 1 ? down : 1);
@@ -534,6 +561,9 @@ INLINE double move(Step *t, const Optimiser *adam, double lr, int64_t steps) {
             square[j] = b2 * square[j] + c2 * g * g;
             value[j] = keep * value[j] - rate * mean[j] / (unbiased * sqrtf(square[j]) + eps);
         }
+        if (w->low)
+            for (int64_t j = 0; j < size; j++)
+                value[j] = value[j] < w->low[j] ? w->low[j] : value[j] > w->high[j] ? w->high[j] : value[j];
     }
     return norm;
 }
@@ -565,7 +595,7 @@ static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     t->dwho = take(a, B * t->Hp, f), t->dtaste = take(a, B * t->Dp, f), t->du = take(a, R, f);
     t->S = take(a, R * t->Dp, f), t->I = take(a, B * t->D0p, f), t->dI = take(a, B * t->E0p, f);
     t->leave = take(a, R * t->Hp, f), t->enter = take(a, R * t->Hp, f), t->who = take(a, B * t->Hp, f);
-    t->taste = take(a, B * t->Dp, f), t->u = take(a, R, f);
+    t->taste = take(a, B * t->Dp, f), t->inside = take(a, B * t->Dp, f), t->u = take(a, R, f);
     for (int64_t k = 0; k <= L; k++) {
         int64_t wide = padded(k < L ? net->width[k] : 1), before = k ? net->width[k - 1] : 0;
         t->W[k] = take(a, k ? wide * padded(before) : t->Hp, f), t->Wt[k] = take(a, before * wide, f);
@@ -633,7 +663,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
 
 /* Return the version of this interface with the sizes of the structures, as one number. */
 int64_t pcmcnet_steps_layout(void) {
-    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 3;
+    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 4;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
 }

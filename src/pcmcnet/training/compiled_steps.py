@@ -38,7 +38,7 @@ log = logging.getLogger("pcmcnet")
 LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # the same name on every platform
 MAX_LAYERS_OR_COLUMNS = 64  # layers, or categorical columns; MAX_LAYERS in the C code
 MULTIPLICATIONS_PER_CALL = 1e9  # a few tenths of a second: Ctrl-C is checked between calls
-VERSION = 3  # of the C interface; must equal the version in the C code
+VERSION = 4  # of the C interface; must equal the version in the C code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,7 @@ class CompiledForm:
     exponential: bool  # rates exp(f); otherwise max(0, f)
     epsilon: float
     floor: float
+    bounds: Sequence[tuple[Tensor, Tensor, Tensor]] = ()  # weights with required signs, their lower and upper bounds
 
     @property
     def weights(self) -> list[Tensor | None]:
@@ -79,6 +80,8 @@ class _Weight(ctypes.Structure):
         ("prior", ctypes.c_float),
         ("moves", ctypes.c_int32),
         ("unused", ctypes.c_int32),
+        ("low", ctypes.c_void_p),
+        ("high", ctypes.c_void_p),
     )
 
 
@@ -147,8 +150,9 @@ class CompiledSteps(Steps):
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, form: CompiledForm) -> None:
         super().__init__(network, source, config)
         self.form, self.shape, self.size = form, _shape(form), parameter_count(network)
-        # Fill the table of weights in the order of the C code: addresses of weight and state, decay or prior.
+        # Fill the table of weights in the order of the C code: addresses of weight and state, decay or prior, bounds.
         slots = {slot.weight.data_ptr(): slot for slot in self.optimiser.slots}
+        bounds = {weight.data_ptr(): (low.data_ptr(), high.data_ptr()) for weight, low, high in form.bounds}
         prior = {weight.data_ptr() for weight in self.prior_weights}
         self.moving = [slot for slot in self.optimiser.slots if slot.weight.requires_grad]
         self.table = (_Weight * len(form.weights))()
@@ -161,6 +165,7 @@ class CompiledSteps(Steps):
             )
             entry.size, entry.decay, entry.moves = weight.numel(), slot.decay, weight.requires_grad
             entry.prior = 1 / len(source) if weight.data_ptr() in prior else 0.0
+            entry.low, entry.high = bounds.get(weight.data_ptr(), (None, None))
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate, and return ``StepSums`` as a tensor."""

@@ -318,7 +318,6 @@ def test_only_one_small_chain_has_a_compiled_form(model: PCMCNet, average: PCMCN
         {"dropout": 0.1},
         {"activation": "tanh"},
         {"rate": "softplus"},
-        {"monotone": {"price": "decreasing"}},
     ):
         config: Any = PCMCNetConfig(hidden=(4,), **options)
         assert PCMCNetwork(encoder, config).compiled_form is None

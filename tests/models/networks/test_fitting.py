@@ -54,7 +54,7 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
 from pcmcnet.training.run_folder import SEARCH
 
-LEARNING: dict[str, Any] = {"hidden": (4,), "epochs": 4, "batch_size": 16, "lr": 0.02, "dropout": 0.1}
+LEARNING: dict[str, Any] = {"hidden": (4,), "epochs": 4, "batch_size": 16, "lr": 0.02, "dropout": 0.1, "members": 1}
 AVERAGED: dict[str, Any] = {"hidden": (4,), "epochs": 2, "weight_decay": 0.1, "members": 3}
 NEEDS_COMPILER = pytest.mark.skipif(
     compiled_steps.compiled_library() is None, reason="the package was built without a compiler"
@@ -386,12 +386,6 @@ def test_bins_count_by_their_share_of_the_average() -> None:
         np.testing.assert_allclose(np.exp(-average_nll(plain, binned, period)), p)
 
 
-def test_signed_columns_have_no_bins(data: ChoiceData) -> None:
-    signed = PCMCNet(**AVERAGED, monotone={"price": "decreasing"}).fit(data, progress=False)
-    assert signed.spec_.bins == (0, 0, 0)
-    assert not any(code.knots for code in signed.encoder_.features.numeric)
-
-
 def test_a_table_without_numbers_has_no_bins() -> None:
     labels = read(trips(40), choice_set="trip", chosen="took", alternative="mode")
     model = PCMCNet(**AVERAGED).fit(labels, progress=False)
@@ -667,16 +661,17 @@ def n_members(model: PCMCNet) -> int:
     return model.spec_.members
 
 
-def test_members_are_automatic_for_small_networks_and_tables(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_members_is_automatic(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     def number(**options: Any) -> int:
         return n_members(PCMCNet(epochs=1, hidden=(4,), **options).fit(data, progress=False))
 
     assert number() == AUTO_MEMBERS == 6
+    assert number(dropout=0.5) == AUTO_MEMBERS  # in PyTorch
     assert number(weight_decay=0.1) == 1
-    assert number(dropout=0.5) == 1
+    assert number(classes=2) == 1
     assert number(members=2) == 2
     assert number(members=2, dropout=0.5, weight_decay=0.1) == 2
-    monkeypatch.setattr(averaged_members, "AUTO_MEMBERS_MAX_SETS", 59)
+    monkeypatch.setattr(averaged_members, "AUTO_MEMBERS_SECONDS", 0.0)
     assert number() == 1
     with pytest.raises(ConfigError, match="members=2 needs classes=1"):
         PCMCNet(members=2, classes=2)
@@ -689,14 +684,24 @@ def test_a_group_of_processes_averages_only_on_request(data: ChoiceData) -> None
         assert n_members(PCMCNet(epochs=1, hidden=(4,), members=2).fit(data, progress=False)) == 2
     network = PCMCNet(**AVERAGED).fit(data, progress=False)
     with training_in_group(ProcessGroup(0, 2)):
-        assert averaged_members.automatic_members(True, data, members_of(network.network_)[0]) == 1
-    assert averaged_members.automatic_members(True, data, members_of(network.network_)[0]) == AUTO_MEMBERS
+        assert averaged_members.automatic_members(data, members_of(network.network_)[0], network.config) == 1
+    assert averaged_members.automatic_members(data, members_of(network.network_)[0], network.config) == AUTO_MEMBERS
 
 
-def test_large_choice_sets_make_a_table_large(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert averaged_members.is_small_table(data)
-    monkeypatch.setattr(averaged_members, "AUTO_MEMBERS_MAX_PAIRS", float((data.sizes**2).sum()) - 1)
-    assert not averaged_members.is_small_table(data)
+def test_as_many_members_are_trained_as_fit_into_the_nominal_time(
+    data: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled: passes x weights x pairs / 2e10 seconds. PyTorch: half the speed, and 3 ms per batch."""
+    model = PCMCNet(epochs=3, batch_size=20, hidden=(4,), weight_decay=0.1, members=1).fit(data, progress=False)
+    network, pairs = members_of(model.network_)[0], float((data.sizes**2.0).sum())
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    compiled = 3 * weights * pairs / 2e10
+    assert averaged_members.nominal_seconds(data, network, model.config) == pytest.approx(compiled, rel=1e-12)
+    monkeypatch.setattr(averaged_members, "AUTO_MEMBERS_SECONDS", 2.5 * compiled)
+    assert averaged_members.automatic_members(data, network, model.config) == 3
+    monkeypatch.setattr(type(network), "compiled_form", None)
+    in_pytorch = 2 * compiled + 3 * len(data) / 20 * 0.003
+    assert averaged_members.nominal_seconds(data, network, model.config) == pytest.approx(in_pytorch, rel=1e-12)
 
 
 def test_a_stopped_fit_trains_all_members_for_as_many_epochs(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -726,6 +731,7 @@ def test_epochs_of_all_members_are_reported(data: ChoiceData, caplog: pytest.Log
     assert [line.split(": ")[0] for line in caplog.messages] == [
         "epoch 1/2",
         "epoch 2/2",
+        "training 2 further networks, to be averaged with the first",
         "network 2 of 3",
         "network 3 of 3",
     ]

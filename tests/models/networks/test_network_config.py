@@ -53,6 +53,14 @@ def rises(model: Any, data: ChoiceData, column: str = "price") -> float:
 # -- monotonicity --------------------------------------------------------------------------------------------------
 
 
+def test_bins_of_a_signed_column_have_its_sign(data: ChoiceData) -> None:
+    """Without signs, bins learn from these choices that probabilities rise with the price."""
+    free, signed = (PCMCNet(**QUICK, members=3, monotone=signs).fit(data, progress=False) for signs in ({}, FALLS))
+    assert signed.spec_.bins == free.spec_.bins == (0, 0, 8)
+    assert rises(free, data) > 0.1
+    assert rises(signed, data) < 1e-5  # as below
+
+
 def test_a_probability_falls_with_its_price_against_the_data(data: ChoiceData, model: PCMCNet) -> None:
     """Log-probabilities in float32 have rounding errors of 1e-5."""
     free = PCMCNet(**QUICK).fit(data, progress=False)

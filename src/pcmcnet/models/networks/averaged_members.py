@@ -32,15 +32,24 @@ from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.number import BinCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers import log_probabilities
+from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.prediction import parameter_count
 
 MAX_MEMBERS = 100
-AUTO_MEMBERS = 6  # averaged networks if the table is small
-AUTO_MEMBERS_MAX_SETS, AUTO_MEMBERS_MAX_PAIRS = (
-    12_000,
-    3e6,
-)  # choice sets and ordered pairs of alternatives of a small table
+AUTO_MEMBERS = 6  # averaged networks, unless they take too long
+AUTO_MEMBERS_SECONDS = 300.0  # nominal time for all networks after the first one
+
+# Nominal speed of training: products (weights x ordered pairs) per second, and seconds per batch. Measured on one thread
+# of a 2-core AMD EPYC for networks of 2 x 64 and 2 x 256 units on sets of 4 and 40 alternatives. The speed on a GPU was
+# not measured: it is a tenth of the products per second in docs/performance.md. A nominal time does not depend on the
+# load of the machine, so the same table always gets the same number of networks.
+COMPILED_SPEED = (2e10, 0.0)
+PYTORCH_SPEED = (1e10, 3e-3)
+GPU_SPEED = (1e12, 1e-3)
+
 BIN_COUNTS = (8, 16)  # bins per number of the members that have bins, in turn
 
 
@@ -79,22 +88,35 @@ class NetworkSpec:
             )
 
 
-def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -> int:
-    """Return the number of networks to average if ``members="auto"``.
+def automatic_members(train: Sets, network: ChoiceNetwork, config: TrainConfig) -> int:
+    """Return the number of networks to average if ``members="auto"``: as many as 5 nominal minutes allow, up to 6.
 
-    The number is 6 if the table is small, the weight decay is learnt, a single process trains, and the network is small
-    enough for compiled steps. The number is 1 in all other cases.
+    Only one network is trained on a table that is read from disk, or by several processes.
+
+    Parameters
+    ----------
+    train
+        Training part.
+    network
+        The first network, already trained.
+    config
+        Options of the training loop, with a number of epochs.
     """
-    one_process = current_group().size == 1
-    is_fast = one_process and is_small_table(train) and network.compiled_form is not None
-    return AUTO_MEMBERS if learns_decay and is_fast else 1
+    if not isinstance(train, ChoiceData) or current_group().size > 1:
+        return 1
+    further = AUTO_MEMBERS_SECONDS / nominal_seconds(train, network, config)
+    return 1 + min(int(further), AUTO_MEMBERS - 1)
 
 
-def is_small_table(train: Sets) -> bool:
-    """Return True if a table is in memory and small enough to train several networks quickly."""
-    if not isinstance(train, ChoiceData) or len(train) > AUTO_MEMBERS_MAX_SETS:
-        return False
-    return bool((train.sizes**2.0).sum() <= AUTO_MEMBERS_MAX_PAIRS)
+def nominal_seconds(train: ChoiceData, network: ChoiceNetwork, config: TrainConfig) -> float:
+    """Return the nominal time to train a network, which does not depend on the speed or the load of the processor."""
+    if device_of(network).type != "cpu":
+        products_per_second, seconds_per_batch = GPU_SPEED
+    else:
+        products_per_second, seconds_per_batch = PYTORCH_SPEED if network.compiled_form is None else COMPILED_SPEED
+    products = parameter_count(network) * float((train.sizes**2.0).sum())
+    batches = len(train) / config.sets_per_batch(len(train))
+    return config.passes * (products / products_per_second + batches * seconds_per_batch)
 
 
 def bins_per_member(members: int, period: int) -> tuple[int, ...]:

@@ -209,7 +209,7 @@ class PCMCNetwork(ChoiceNetwork):
 
 def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
     """Return the weights in the form of the C training steps, or None if the C code does not support the network."""
-    # 1. Check that the C code supports the activation, rates, sizes and inputs; it has no dropout, signs or encoders.
+    # 1. Check that the C code supports the activation, rates, sizes and inputs; it has no dropout or encoders.
     rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
     is_supported = (
         rates.activation in NEGATIVE_SLOPES
@@ -219,7 +219,6 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
         and max(rates.hidden, default=0) <= settings.COMPILED_UP_TO_UNITS
         and max(len(rates.hidden), *(len(side.embeddings) for side in sides)) < MAX_LAYERS_OR_COLUMNS
         and not any(len(side.encoders) or len(side.curves) for side in sides)
-        and not isinstance(rates.leave, SignedLinear)
     )
     if not is_supported or any(p.dtype != torch.float32 or not p.is_contiguous() for p in network.parameters()):
         return None
@@ -241,6 +240,7 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
         exponential=rates.rate == "exp",
         epsilon=rates.epsilon,
         floor=RATE_FLOOR,
+        bounds=[entry for part in network.sign_constrained for entry in part.bounded_weights],
     )
 
 

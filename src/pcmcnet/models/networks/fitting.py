@@ -84,6 +84,7 @@ FIRST_RUNGS = (2, 3)  # where the search begins
 MAX_SHIFT = 0.25  # largest distance between the decay and the best rung, in rungs
 TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit: the best decay is nearly the same
 MAX_CLASSES = 4
+CLASS_PATIENCE = 2  # numbers of classes in a row without a gain: three groups of people may need three classes
 BIN_PERIODS = (0, 3, 2)  # none of the members has bins, every third, every second
 DEFAULT_BIN_PERIOD = 3  # if there are no held-out sets
 
@@ -153,7 +154,6 @@ def fit_network(
     *,
     classes: int | Auto = 1,
     members: int | Auto = 1,
-    with_bins: bool = True,
     average: type[AveragedNetwork] = AveragedNetwork,
 ) -> FittedNetwork:
     """Return a network fitted to a table.
@@ -167,10 +167,7 @@ def fit_network(
     classes
         Number of latent classes. If "auto", the number is chosen on held-out sets.
     members
-        Number of networks to average. If "auto", the number is 6 for a small network on a small table whose weight
-        decay is learnt, and 1 otherwise.
-    with_bins
-        Whether averaged networks may have bins.
+        Number of networks to average. If "auto", :func:`choose_members` chooses up to 6.
     average
         Class of the network that averages several networks.
     """
@@ -189,29 +186,20 @@ def fit_network(
             data, held_out, file = refit_data(), (), REFIT
             last = trainer.train(data, held_out, replace(config, epochs=first.epochs), classes=classes, file=file)
         # 3. Choose the number of averaged networks and their bins.
-        learns_decay = trainer.config.weight_decay == "auto"
-        n_members = automatic_members(learns_decay, train, last.network) if members == "auto" else members
-        if n_members > 1 and classes > 1:
-            raise ConfigError("averaged networks need classes=1: classes of different networks do not match.")
+        n_members = choose_members(members, trainer, train, last, classes)
         encoder = last.encoder
         if start is not None:
             bins = start.spec.bins
-        elif n_members == 1 or not with_bins:
-            bins = (0,) * n_members
+        elif n_members == 1:
+            bins = (0,)
         else:
             with_knots = encoder.with_knots(data.with_positive_weight())
             bins = choose_bins(n_members, with_knots, trials, decay_search)
             encoder = with_knots if any(bins) else encoder
         # 4. Train the other networks for as many epochs as the last one, and average their probabilities.
-        further = train_members(
-            trainer,
-            last.network,
-            [encoder.with_bins(count) for count in bins[1:]],
-            data,
-            held_out,
-            replace(config, epochs=len(last.history)),
-            file,
-        )
+        encoders = [encoder.with_bins(count) for count in bins[1:]]
+        member_config = replace(config, epochs=len(last.history))
+        further = train_members(trainer, last, encoders, data, held_out, member_config, file)
     views = [BinnedView(encoder, member.encoder).to(trainer.device) for member in further]
     network = average([last.network, *(member.network for member in further)], views) if further else last.network
     record = NetworkRecord(
@@ -311,8 +299,25 @@ def choose_classes(
         held_out_groups(trials.folds),
         largest=MAX_CLASSES,
         what="classes",
+        patience=CLASS_PATIENCE,
     )
     return best_number(class_trials), class_trials
+
+
+def choose_members(members: int | Auto, trainer: Trainer, train: Sets, first: TrainedNetwork, classes: int) -> int:
+    """Return the number of networks to average.
+
+    With "auto", networks are averaged only if the weight decay is learnt and there is a single class. Networks with
+    texts or images are not averaged either, because the cost of their encoders is unknown.
+    """
+    if members != "auto":
+        if members > 1 and classes > 1:
+            raise ConfigError("averaged networks need classes=1: classes of different networks do not match.")
+        return members
+    has_contents = first.encoder.individual.contents or first.encoder.features.contents
+    if trainer.config.weight_decay != "auto" or classes > 1 or has_contents:
+        return 1
+    return automatic_members(train, first.network, replace(trainer.config, epochs=len(first.history)))
 
 
 def choose_bins(
@@ -470,7 +475,7 @@ class ShortFits:
 
 def train_members(
     trainer: Trainer,
-    first: ChoiceNetwork,
+    first: TrainedNetwork,
     encoders: Sequence[Encoder],
     data: Sets,
     valid: Sequence[Sets],
@@ -494,8 +499,11 @@ def train_members(
     """
     run, start, members = trainer.run, trainer.starting_network, len(encoders) + 1
     # Networks train in parallel if their compiled steps release the GIL. A callback forces sequential training.
-    parallel = _trains_without_gil(first) and run.on_epoch is None and current_group().size == 1
+    parallel = _trains_without_gil(first.network) and run.on_epoch is None and current_group().size == 1
     max_workers, cancelled = threads() if parallel else 1, Event()
+    if encoders:
+        seconds = sum(entry["seconds"] for entry in first.history) * -(-len(encoders) // max_workers)
+        log.info("training %d further networks, to be averaged with the first: about %.0f s", len(encoders), seconds)
     trained: list[TrainedNetwork] = []
     with show_steps(members - 1, show=run.progress and members > 1) as shown:
         steps = StepReporter() if parallel else shown  # only this thread updates the progress bar

@@ -106,11 +106,6 @@ class MixtureModel(NeuralModel, LatentClasses):
 
     config: Any
 
-    @property
-    def _may_have_bins(self) -> bool:
-        """Whether averaged networks may have bins."""
-        return True
-
     @one_thread_per_operation(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
         config = self.config
@@ -126,7 +121,6 @@ class MixtureModel(NeuralModel, LatentClasses):
             valid,
             classes=config.classes,
             members=config.members,
-            with_bins=self._may_have_bins,
             average=self.average_class,
         )
 

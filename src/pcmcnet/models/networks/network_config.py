@@ -77,8 +77,9 @@ def as_widths(widths: Any, *, name: str = "hidden", min_layers: int = 0) -> tupl
 # A higher rate into a state of a chain, or a lower rate out of it, raises its stationary probability (proven in
 # docs/mathematics.md). So the probability falls with the price if the rates into an alternative fall with its price and
 # the rates out of it rise. Sign constraints on the weights of the rate network and on the coefficients of the utility
-# guarantee that (`pcmcnet.layers.inner_logit`). Standardising and bending of a number are increasing. A missing value
-# is not ordered: its probability may be higher or lower than that of any number.
+# guarantee that (`pcmcnet.layers.inner_logit`). Standardising and bending of a number are increasing, and so is the
+# share of each of its bins that lies below it, so bins have the sign of their number. A missing value is not ordered:
+# its probability may be higher or lower than that of any number.
 
 Direction = Literal["decreasing", "increasing"]
 
@@ -110,18 +111,18 @@ def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Ten
     """Return the sign 1, -1 or 0 (none) of each numeric feature (F,), or None if no column is monotone."""
     if not monotone:
         return None
-    codes = {code.name: (k, code) for k, code in enumerate(encoder.features.numeric)}
+    codes = encoder.features.numeric
     signs = torch.zeros(encoder.features.n_numeric)
     for name, direction in monotone.items():
-        if name not in codes:
+        positions = [k for k, code in enumerate(codes) if code.name == name]  # the number, and its bins if it has any
+        if not positions:
             raise ConfigError(_why_not_monotone(name, encoder))
-        k, code = codes[name]
-        if code.curve is not None:
+        if (curve := codes[positions[0]].curve) is not None:
             raise ConfigError(
-                f"monotone includes {name!r}, but a column of kind {code.curve} can have a non-monotone effect: "
+                f"monotone includes {name!r}, but a column of kind {curve} can have a non-monotone effect: "
                 f"remove {name!r} from kinds or from monotone."
             )
-        signs[k] = 1.0 if direction == "increasing" else -1.0
+        signs[positions] = 1.0 if direction == "increasing" else -1.0
     return signs
 
 
