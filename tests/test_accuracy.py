@@ -44,7 +44,7 @@ def test_a_logit_has_the_published_divergence(train: pn.ChoiceData, fresh: pa.Ta
 
 
 def test_a_third_of_the_default_epochs_beats_the_paper(train: pn.ChoiceData, fresh: pa.Table) -> None:
-    papers: dict[str, Any] = {"labels": False, "utility": "none"}  # the inputs and weights of the paper
+    papers: dict[str, Any] = {"labels": False, "utility": "none", "members": 1}  # the inputs and weights of the paper
     model = pn.PCMCNet(hidden=(16, 16, 16), epochs=7, **papers).fit(train, seed=0, progress=False)
     assert model.num_parameters == 641
     assert divergence(model, fresh) < PAPER
@@ -52,7 +52,7 @@ def test_a_third_of_the_default_epochs_beats_the_paper(train: pn.ChoiceData, fre
 
 @pytest.mark.slow
 def test_five_seeds_reach_half_of_the_papers_divergence(train: pn.ChoiceData, fresh: pa.Table) -> None:
-    networks = [pn.PCMCNet(hidden=(16, 16, 16), labels=False) for _ in range(5)]  # new sets have other labels
+    networks = [pn.PCMCNet(hidden=(16, 16, 16), labels=False, members=1) for _ in range(5)]  # new sets have other labels
     fits = [network.fit(train, seed=seed, progress=False) for seed, network in enumerate(networks)]
     divergences = [divergence(model, fresh) for model in fits]
     assert np.mean(divergences) <= 0.006

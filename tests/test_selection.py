@@ -276,7 +276,7 @@ def test_a_resumed_log_does_not_repeat_a_trial(tmp_path: Path) -> None:
 def test_a_log_that_is_damaged_or_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     TrialLog.open(path, {"seed": 1}, resume=False).run_once("one", lambda: [1.0])
-    with pytest.raises(ArtifactError, match="belongs to another run; what differs: seed"):
+    with pytest.raises(ArtifactError, match="belongs to another run; differences: seed"):
         TrialLog.open(path, {"seed": 2}, resume=True)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ArtifactError, match="is damaged"):

@@ -1,4 +1,4 @@
-"""The public names of pcmcnet, as ``import pcmcnet`` provides them. Only this module may import from every stage."""
+"""The public names of pcmcnet, as ``import pcmcnet`` provides them. No other module may import every subpackage."""
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.kinds.frozen import Frozen

@@ -61,7 +61,7 @@ class TrainingError(PcmcNetError, RuntimeError):
 
 
 def printable(text: str) -> str:
-    r"""Return a text with control characters escaped.
+    r"""Return text with control characters escaped.
 
     >>> print(printable("price \x1b[2J"))
     price \x1b[2J
@@ -79,7 +79,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def shortened(text: str, max_characters: int = 500) -> str:
-    """Truncate a text that is quoted in a message."""
+    """Truncate text that is quoted in a message."""
     return text if len(text) <= max_characters else text[:max_characters] + "..."
 
 

@@ -52,7 +52,7 @@ def describe_epoch(entry: dict[str, Any]) -> str:
 
 
 class StepReporter:
-    """Base class that reports the progress of a computation in steps, but shows nothing."""
+    """Base class of progress reporters for computations in steps. This class itself shows nothing."""
 
     def begin(self, step: str) -> None:
         """Show that a step has begun."""
@@ -100,7 +100,7 @@ class _BarReporter(StepReporter):
 
 @contextmanager
 def show_steps(steps: int, *, show: bool) -> Iterator[StepReporter]:
-    """Show the progress of a computation in steps. Yield the reporter to call at each step."""
+    """Show the progress of a multi-step computation. Yield the reporter to call at each step."""
     if not show:
         yield StepReporter()
         return
@@ -251,7 +251,7 @@ def format_duration(seconds: float) -> str:
 
 
 def _in_notebook() -> bool:
-    """Return True in the kernel of a notebook."""
+    """Return True if the code runs in a notebook kernel."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 

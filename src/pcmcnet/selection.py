@@ -196,9 +196,10 @@ def mean_gain(gains: Floats, weights: Floats, groups: Ints) -> tuple[float, floa
 
 
 def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: int) -> dict[int, float]:
-    """Try the two rungs in ``start``, then further rungs in the better direction, and return the loss of each rung.
+    """Try two adjacent values of a ladder, then further values in the better direction, and return losses by index.
 
-    The walk ends at the first rung that is no better than the previous one, or at the end of the ladder.
+    ``start`` contains the indices of the first two values. The search ends at the first value that is no better than
+    the previous one, or at the end of the ladder.
     """
     losses = {rung: loss(rung) for rung in start}
     rung, step = (start[0], -1) if losses[start[0]] <= losses[start[1]] else (start[1], 1)
@@ -211,9 +212,10 @@ def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: i
 
 
 def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
-    """Return the position of the minimum of a parabola through the best rung and its neighbours, in rungs.
+    """Return the fractional index of the minimum of a parabola through the best value and its neighbours.
 
-    The minimum is at most ``max_shift`` from the best rung. If a neighbour was not tried, return the best rung.
+    The result is at most ``max_shift`` from the index of the best value. If a neighbour was not tried, return the index
+    of the best value.
     """
     best = min(losses, key=losses.__getitem__)
     above, below = (losses[rung] - losses[best] if rung in losses else None for rung in (best - 1, best + 1))
@@ -232,7 +234,7 @@ class Descent:
 
     @property
     def best(self) -> int:
-        """Index of the chosen trial: the best trial if it beats the first by more than noise, otherwise the first."""
+        """Index of the chosen trial: the best trial if it is significantly better than the first, else the first."""
         k = int(np.argmin([trial.held_out_nll for trial in self.trials]))
         return k if self.trials[k].is_better else 0
 
@@ -246,22 +248,22 @@ def descend_ladder(
     patience: int = 2,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Try the rungs of a ladder in order, and stop ``patience`` rungs after the best one.
+    """Try the values of a ladder in order, and stop ``patience`` values after the best one.
 
     Parameters
     ----------
     ladder
-        Values to try. The first value is the plain model, which is chosen unless another value is better by more than
-        noise.
+        Values to try. The first value gives the plain model, and is chosen unless another value is significantly
+        better.
     losses
         Function from a value to the losses (H,) of the held-out choices.
     weights, groups
         Weights and group numbers (H,) of the held-out choices.
     patience
-        Number of rungs to try after the best one.
+        Number of values to try after the best one.
     first_is_baseline
-        Whether the first rung is a baseline outside the order of the other rungs. If True, only the other rungs decide
-        when to stop.
+        Whether the first value is a baseline that is not in order with the others. If True, the stopping rule ignores
+        the first value.
     """
     trials: list[Trial] = []
     trial_losses: list[Floats] = []
@@ -285,7 +287,7 @@ def descend_ladder(
 def grow_while_better(
     losses: Callable[[int], Floats], weights: Floats, groups: Ints, *, largest: int, what: str, patience: int = 1
 ) -> tuple[Trial, ...]:
-    """Try the numbers 1, 2, ... until ``patience`` numbers in a row are not better than the best one beyond noise.
+    """Try the numbers 1, 2, ... until ``patience`` numbers in a row are not significantly better than the best one.
 
     Standard errors are clustered by group, since the losses of the same person are correlated. :func:`best_number`
     returns the number to choose.
@@ -299,7 +301,7 @@ def grow_while_better(
     largest
         Largest number to try.
     what
-        Word for the log that says what is counted, such as "classes".
+        Name, in log messages, of what is counted, such as "classes".
     patience
         Number of trials in a row without a gain after which the search ends (default 1).
     """
@@ -317,7 +319,7 @@ def grow_while_better(
 
 
 def best_number(trials: Sequence[Trial]) -> int:
-    """Return the largest number that was better than the best smaller number, or 1 if there is none."""
+    """Return the largest number that was significantly better than the best smaller number, or 1 if there is none."""
     return max((int(trial.value) for trial in trials if trial.is_better), default=1)
 
 
@@ -363,7 +365,9 @@ def out_of_fold(
         predict = fit(data.subset(np.setdiff1d(all_sets, part)))
         log_p[consecutive_indices(data.offsets[part], data.sizes[part])] = predict(data.subset(part))
     if np.isnan(log_p).any():
-        raise InputError("some choice sets have no out-of-fold probability: not in any fold, or predicted as NaN.")
+        raise InputError(
+            "some choice sets have no out-of-fold probability: they are in no fold, or the prediction is NaN."
+        )
     return log_p
 
 

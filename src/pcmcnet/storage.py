@@ -76,7 +76,7 @@ def atomic_write(path: str | Path, named: object = None) -> Iterator[Path]:
 
 @contextmanager
 def explain_write_errors(target: object) -> Iterator[None]:
-    """Turn an OSError of the block into an ArtifactError that says why ``target`` cannot be written and what to do."""
+    """Convert an OSError in the block to an ArtifactError that explains why ``target`` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -189,7 +189,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     """
     target = Path(path).resolve()
     if not target.name:
-        raise InputError(f"{path}: expected the name of a folder or file to write, got the root of a disk.")
+        raise InputError(f"{path}: expected the name of a folder or file to write, got a root folder.")
     key = (os.getpid(), threading.get_ident(), target)
     if (fcntl or msvcrt) is None or key in _held:
         yield
@@ -293,7 +293,7 @@ def _acquire(target: Path) -> _Lock | None:
 
 
 def _open(target: Path) -> _Lock | None:
-    """Open the lock file next to a target or, if it cannot be created and the target is a folder, the target."""
+    """Open the lock file next to a target or, if it cannot be created and the target is a folder, the target itself."""
     file = target.with_name(f".{target.name}.lock")
     for path, flags in ((file, os.O_RDWR | os.O_CREAT), (target, os.O_RDONLY)):
         with suppress(OSError):

@@ -109,7 +109,7 @@ def test_options_take_precedence_over_the_file(tmp_path: Path) -> None:
 
 
 def test_the_choice_set_column_is_required() -> None:
-    with pytest.raises(SchemaError, match="id of the choice set is missing: add --choice-set COLUMN"):
+    with pytest.raises(SchemaError, match="no column with choice-set ids was given: add --choice-set COLUMN"):
         read_schema(None, features="price")
 
 

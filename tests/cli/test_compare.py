@@ -124,7 +124,7 @@ CASES = {
     ),
     "no choice set": (
         ["{table}", "--chosen", "took", "--models", "uniform"],
-        r"with the id of the choice set is missing",
+        r"no column with choice-set ids was given",
     ),
     "folds and split": ([*FINE, "--folds", "3", "--split", "0.2"], r"--folds and --split cannot be combined"),
     "one fold": ([*FINE, "--folds", "1"], r"the number of folds must be between 2 and 24"),

@@ -79,7 +79,7 @@ CASES = {
     "cache alone": (["{model}", "{table}", "--cache", "here"], r"read in chunks: add --stream"),
     "truth in parts": (
         ["{model}", "{table}", "--stream", "--truth", "x"],
-        r"--truth is not supported by --stream",
+        r"--truth cannot be combined with --stream",
     ),
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "no choices": (["{model}", "{here}/new.csv"], r"has no column 'took'"),

@@ -175,7 +175,7 @@ CASES = {
         r"epochs must be a whole number of at least 1, got 'ten'",
     ),
     "impossible value": ([*FINE, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
-    "no choice set": (["{table}", "--chosen", "took"], r"the column with the id of the choice set is missing"),
+    "no choice set": (["{table}", "--chosen", "took"], r"no column with choice-set ids was given"),
     "no chosen column": (["{table}", "--choice-set", "trip"], r"fitting needs the choices: add --chosen COLUMN"),
     "no features": (FINE[:-2], r"PCMCNet needs features or labels of alternatives"),
     "two chosen": ([*FINE, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
@@ -277,7 +277,7 @@ def require_unfinished(cli: Run, words: list[Any], folder: Path) -> None:
     assert "holds an unfinished run: resume it (resume=True, or --resume)" in again.message
     assert again.status == 2
     other = cli(*words, "--resume", "--seed", 1)
-    assert re.search(r"belongs to another run; what differs: .*seed", other.message)
+    assert re.search(r"belongs to another run; differences: .*seed", other.message)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def test_tables_and_models_become_a_folder_of_results(how: str, request: pytest.
     assert names == ["leaderboard.html", "leaderboard.json", "leaderboard.md", "leaderboard.png", "tables"]
     assert out.startswith("3 models on 2 tables, 2-fold cross-validation, seed 0; at most 60 choice sets per table")
     assert re.search(r"^rock-paper-scissors +simulated +60 +0\.\d{4} ", out, re.MULTILINE)
-    assert "bradley-terry on mlba: a model of items identifies alternatives by their labels" in out
+    assert "bradley-terry on mlba: this model identifies alternatives by their labels" in out
     assert out.splitlines()[-1].startswith("written: ")
     assert re.findall(r"^table \d of 2: (\S+)$", err, re.MULTILINE) == ["mlba", "rock-paper-scissors"]
     assert re.search(r"^fold 2/2, mnl: NLL \d\.\d+", err, re.MULTILINE)

@@ -81,8 +81,8 @@ def test_offers_are_written_for_many_individuals(cli: Run, fitted: Path, catalog
     [
         ([], "expected either --revenue COLUMN to optimise the offer or --price COLUMN"),
         (["--revenue", "margin", "--price", "price"], "expected either --revenue"),
-        (["--revenue", "margin", "--ladder", "1,2"], "--ladder is an option for prices: add --price"),
-        (["--revenue", "margin", "--inventory", "x"], "--inventory is an option for prices: add --price"),
+        (["--revenue", "margin", "--ladder", "1,2"], "--ladder applies only to prices: add --price"),
+        (["--revenue", "margin", "--inventory", "x"], "--inventory applies only to prices: add --price"),
         (["--revenue", "margin", "--size", "few"], "--size: expected a number, got 'few'"),
         (["--revenue", "margin", "--individual", "income"], "--individual: expected NAME=VALUE, got 'income'"),
         (["--revenue", "margin", "--at-least", "x=1"], "--at-least: expected COLUMN=VALUE:COUNT"),

@@ -130,7 +130,7 @@ def test_nested_folders_are_rejected(fitted: pn.PCMCNet, tmp_path: Path) -> None
 def test_a_folder_without_files_is_rejected(fitted: pn.PCMCNet, tmp_path: Path) -> None:
     (tmp_path / "in" / "_hidden").mkdir(parents=True)
     (tmp_path / "in" / "_hidden" / "a.parquet").touch()
-    with pytest.raises(SchemaError, match=r"in: the folder holds no \.parquet file"):
+    with pytest.raises(SchemaError, match=r"in: the folder contains no \.parquet file"):
         cluster.predict(fitted, tmp_path / "in", tmp_path / "out")
     with pytest.raises(SchemaError, match=r"none: expected a folder of \.parquet files"):
         cluster.predict(fitted, tmp_path / "none", tmp_path / "out")

@@ -178,7 +178,7 @@ def test_missing_values_unknown_in_training_are_refused() -> None:
 
 def test_a_column_without_any_value_is_refused() -> None:
     empty = read({"id": [1, 1], "x": [NAN, NAN]}, features=["x"], missing="indicator")
-    with pytest.raises(SchemaError, match="column 'x' has no values in the training part: leave it out"):
+    with pytest.raises(SchemaError, match="column 'x' has no values in the training data: leave it out"):
         Encoder.learn(empty)
 
 

@@ -119,7 +119,7 @@ def test_ids_may_have_any_type(ids: Any, expected: list[Any]) -> None:
         ([None, None, None], "column 'trip', row 0: expected the id .* 3 such rows"),
         (
             [1.0, 2.0**53, 3.0],
-            "floating-point ids of 2.*53 or more, where neighbouring integers coincide: store them as text",
+            "floating-point ids of 2.*53 or more, where distinct integers .* the same number: store them as text",
         ),
         ([1.0, 2.0, np.inf], "floating-point ids of 2.*53 or more"),
         ([dt.time(1), -1, -1], "'trip': choice-set ids of type time64.* are not supported"),

@@ -160,7 +160,7 @@ def test_declared_categories_in_a_csv_keep_leading_zeros(tmp_path: Path) -> None
         ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a distinct value for each label, got"),
         ({"alternatives": {"car": 1, "bus": 3}}, "column 'choice', row 0: expected one of 1, 3, got 2; 1 such rows"),
         ({"alternatives": {"car": 1, "bus": object()}}, "column 'choice': expected text or numbers that identify"),
-        ({"individual": "who"}, r"individual must be a list of column names, got the text 'who'"),
+        ({"individual": "who"}, r"individual must be a list of column names, got the string 'who'"),
         ({"individual": ["chosen"]}, "the name 'chosen' is reserved for the long form: rename"),
         ({"features": {"available": "{alternative}_ok"}}, "the name 'available' is reserved for the long form"),
         ({"chosen": "choise"}, "has no column 'choise'. Did you mean 'choice'"),

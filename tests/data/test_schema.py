@@ -118,7 +118,7 @@ def test_a_schema_survives_a_toml_round_trip(schema: Schema, tmp_path_factory: p
     [
         ({"choice_set": None}, "choice_set must be the name of a column, got None"),
         ({"chosen": 3}, "chosen must be the name of a column, got 3"),
-        ({"features": "price"}, r"features must be a list of column names, got the text 'price': write \['price'\]"),
+        ({"features": "price"}, r"features must be a list of column names, got the string 'price': write \['price'\]"),
         ({"features": [1]}, r"features must be a list of column names, got \[1\]"),
         ({"features": 1}, "features must be a list of column names, got 1"),
         ({"features": {"b", "a"}}, "features must be a list of column names, got {"),

@@ -310,5 +310,5 @@ def test_a_seed_must_be_a_nonnegative_integer(seed: Any) -> None:
 
 
 def test_groups_that_cannot_be_compared_are_refused() -> None:
-    with pytest.raises(InputError, match="by: expected one number or text per choice set"):
+    with pytest.raises(InputError, match="by: expected one number or string per choice set"):
         number_groups(np.array([[1], {}], object))

@@ -50,7 +50,7 @@ def test_without_an_outside_option_offers_are_not_empty() -> None:
 
 def test_infeasible_constraints_are_named() -> None:
     rows = constraint_rows(Constraints(size=1, always=["a", "b"]), LABELS, COLUMNS, 0)
-    with pytest.raises(InputError, match=r"no offer fulfils the constraints; .* at most 1 alternatives"):
+    with pytest.raises(InputError, match=r"no offer satisfies the constraints; .* at most 1 alternatives"):
         rows.require_possible()
 
 

@@ -158,7 +158,7 @@ def test_an_unseen_category_is_offered_like_any_other(data: pn.ChoiceData) -> No
         ({"individual": None}, "the model needs the individual-level columns income"),
         ({"individual": {"incom": 1}}, "individual: no value for 'income'.* 'incom'"),
         ({"individual": {"income": [1, 2]}}, "expected one individual, got 2: use optimise_offers"),
-        ({"catalogue": {"mode": ["walk"], "price": [1.0]}}, "no column 'comfort', which the model was fitted on"),
+        ({"catalogue": {"mode": ["walk"], "price": [1.0]}}, "no column 'comfort', which the model needs"),
         ({"catalogue": {"mode": [], "price": [], "comfort": []}}, "the catalogue has no rows"),
         ({"current": [], "outside": None, "revenue": [0, 1, 1, 1, 1]}, "current: expected at least one label"),
         ({"risk": 0.5}, "risk needs the members of an ensemble"),

@@ -123,7 +123,7 @@ def test_sufficient_stock_changes_no_price(data: pn.ChoiceData) -> None:
 
 
 def test_insufficient_stock_is_rejected(data: pn.ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"no prices within the bounds .* '1' is chosen by .* enough for 0\.001"):
+    with pytest.raises(InputError, match=r"no prices within the bounds .* '1' has a demand share .* enough for 0\.001"):
         pn.optimise_prices(
             pn.MNL().fit(data), CATALOGUE, outside="0", bounds=(1.0, 3.0), inventory={"1": 0.1}, customers=100
         )

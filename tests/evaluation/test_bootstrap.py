@@ -283,7 +283,7 @@ def test_zero_resamples_are_refused() -> None:
 
 @pytest.mark.parametrize(("values", "weights"), [(np.ones((2, 2, 2)), None), ([1.0, 2.0], [1.0])])
 def test_inconsistent_shapes_are_refused(values: object, weights: object) -> None:
-    with pytest.raises(InputError, match=r"expected values \(S,\) or \(S, M\) and weights \(S,\), got shapes"):
+    with pytest.raises(InputError, match=r"expected shape \(S,\) or \(S, M\) for values and \(S,\) for weights, got"):
         bootstrap_interval(values, weights, rng=rng())  # type: ignore[arg-type]
 
 

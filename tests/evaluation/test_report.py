@@ -316,7 +316,7 @@ def test_a_table_needs_a_model_with_a_schema() -> None:
 
 def test_an_object_without_predictions_is_refused(data: ChoiceData) -> None:
     nothing: Any = object()
-    with pytest.raises(InputError, match="model: expected an object with the method predict_log_proba, got object"):
+    with pytest.raises(InputError, match="model: expected an object with a predict_log_proba method, got object"):
         evaluate(nothing, data)
 
 

@@ -161,7 +161,7 @@ def test_an_alternative_without_a_value_affects_no_other() -> None:
 def test_responses_to_individual_columns_print_without_labels(make_driven: Callable[..., ChoiceData]) -> None:
     data = make_driven(labels=False)
     result = elasticity(MNL(formula="price + price:income").fit(data), data, "income", kind="semi")
-    assert str(result).startswith(f"semi, income: {len(data.rows)} alternatives, mean size 0.")
+    assert str(result).startswith(f"semi, income: {len(data.rows)} alternatives, mean absolute value 0.")
     assert "table(by=...)" in str(result)
 
 
@@ -177,7 +177,7 @@ def test_responses_to_individual_columns_average_by_label(model: MNL, driven: Ch
     assert result.matrix(3).shape == (driven.sizes[3],)
     with pytest.raises(InputError, match=r"their average is 0\. Average by segments of alternatives: by='mode'"):
         result.table()
-    with pytest.raises(InputError, match="has no cross responses"):
+    with pytest.raises(InputError, match="has no cross effects"):
         result.between()
 
 

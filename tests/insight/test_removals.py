@@ -134,7 +134,7 @@ def test_pair_shares_are_exact_for_tiny_probabilities() -> None:
 SAME = item_choices([("abc", "a"), ("cab", "b"), ("abc", "c")] * 4)
 REMOVALS = (
     "All choice sets of the training table offer the same alternatives. Choices from smaller sets were never "
-    "observed, so effects of removals are extrapolated from the form of the model."
+    "observed, so effects of removals are extrapolated from the model's functional form."
 )
 DIFFERENT = item_choices([("abc", "a"), ("ab", "b"), ("abd", "a")] * 4)
 

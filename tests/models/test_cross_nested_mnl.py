@@ -215,7 +215,7 @@ def test_nests_that_do_not_match_the_table_are_refused(data: ChoiceData) -> None
         CrossNestedMNL().fit(data)
     with pytest.raises(InputError, match="nests assigns no nest to 2 alternatives: 'metro', 'train'"):
         CrossNestedMNL(nests={"a": ["car", "bus"]}).fit(data)
-    with pytest.raises(InputError, match="nests by label need labels"):
+    with pytest.raises(InputError, match="the table has no labels"):
         CrossNestedMNL(nests=NESTS).fit(make(20, alternative=None))
     with pytest.raises(InputError, match="all alternatives belong to the same nest"):
         CrossNestedMNL(nests={"a": MODES.tolist()}, formula="x").fit(data)

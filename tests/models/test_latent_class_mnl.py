@@ -540,7 +540,7 @@ def test_earlier_choices_need_persons(panel_model: tuple[LatentClassMNL, ChoiceD
     without_persons = read_panel(panel(400, income=1.5), person=None)
     with pytest.raises(InputError, match="the table has no person column: read it with person='person'"):
         fitted.predict_proba_given(without_persons, data)
-    with pytest.raises(InputError, match="earlier choices need classes of persons"):
+    with pytest.raises(InputError, match="earlier choices can be used only if"):
         model.predict_proba_given(data, data)
 
 

@@ -554,7 +554,7 @@ def test_nests_are_read_from_a_file(tmp_path: Path, data: ChoiceData) -> None:
 
 
 def test_nests_by_label_need_labels() -> None:
-    with pytest.raises(InputError, match="nests by label need labels"):
+    with pytest.raises(InputError, match="the table has no labels"):
         NestedMNL(nests=NESTS, formula="x").fit(read(trips(20, 0.4, 0), alternative=None))
 
 

@@ -147,7 +147,7 @@ def test_predictions_are_in_the_order_of_the_rows(scanned: ScannedData, in_memor
         model.fit(in_memory.subset(np.arange(100)), progress=False)
         # Batches of different widths round differently.
         np.testing.assert_allclose(model.predict_proba(scanned), model.predict_proba(in_memory), rtol=0, atol=1e-6)
-    with pytest.raises(InputError, match=r"use each of data\.parts\(\), or data\.sample"):
+    with pytest.raises(InputError, match=r"data\.parts\(\) one by one, or draw data\.sample"):
         model.predict(scanned)
 
 
@@ -230,7 +230,7 @@ def test_models_that_cannot_stream_name_a_remedy(name: str, scanned: ScannedData
 
 def test_results_that_need_the_whole_table_name_an_alternative(scanned: ScannedData, in_memory: ChoiceData) -> None:
     model = pn.Uniform().fit(in_memory)
-    with pytest.raises(InputError, match=r"too large: use each of data\.parts\(\), or data\.sample\(n_sets\)"):
+    with pytest.raises(InputError, match=r"too large: process data\.parts\(\) one by one, or draw data\.sample\(n_sets\)"):
         model.predict(scanned)
     with pytest.raises(InputError, match="evaluate, score and predict_proba support the whole table"):
         audit(model, scanned)

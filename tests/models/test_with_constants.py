@@ -102,7 +102,7 @@ def test_infeasible_shares_and_unsupported_models_are_refused(data: ChoiceData) 
         WithConstants("uniform", {"Z": 1.0}).fit(data)
     with pytest.raises(InputError, match="expected a share for each label of the table, got none for 'C', 'D'"):
         WithConstants("uniform", {"A": 0.5, "B": 0.5}).fit(data)
-    with pytest.raises(InputError, match=r"a share of 0.97 for 'A' is not possible: it is available in 0\.\d+"):
+    with pytest.raises(InputError, match=r"a share of 0.97 for 'A' is not possible: .* available in only 0\.\d+"):
         WithConstants("uniform", {"A": 0.97, "B": 0.01, "C": 0.01, "D": 0.01}).fit(data)
     few = item_choices([("ab", "a"), ("ab", "a"), ("c", "c")])
     with pytest.raises(TrainingError, match="no constants reproduce these shares"):

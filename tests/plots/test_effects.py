@@ -107,14 +107,14 @@ def test_lines_are_named_by_curve_and_segment() -> None:
     assert [(line.dash, line.colour) for line in lines(chart)] == [("solid", 0), ("solid", 1), ("dash", 0)]
     two = demand_chart({"MNL": curve(), "net": curve()})
     assert [(line.dash, line.colour) for line in lines(two)] == [("solid", 0), ("solid", 1)]
-    assert (chart.x.title, chart.y.title) == ("change of price of train", "predicted share of bus")
+    assert (chart.x.title, chart.y.title) == ("change in price of train", "predicted share of bus")
     assert demand_chart(curve(scaled=False, changed="")).x.title == "price"
 
 
 def test_the_table_of_shares_marks_missing_points() -> None:
     """Curves at factors 0.5, 1, 2 and at 0.5, 1, 3."""
     head, *rows, now = demand_chart({"a": curve(), "b": curve((3.0, 0.5, 1.0))}).numbers
-    assert head == ["change of price of train", "a", "b"]
+    assert head == ["change in price of train", "a", "b"]
     assert rows == [
         ["-50%", "0.4000", "0.4000"],
         ["+0%", "0.3000", "0.3000"],

@@ -114,7 +114,7 @@ def test_the_report_of_a_logit_states_no_context_effects(explained: dict[str, Ex
     assert "no context effects" in only.text
     tiles = by_name(explained["logit"])["glance"].blocks[0]
     assert isinstance(tiles, Tiles)
-    assert ("strongest context effect", "none", "change of a log-ratio") in tiles.tiles
+    assert ("strongest context effect", "none", "change in a log-ratio") in tiles.tiles
 
 
 def test_axioms_that_hold_are_named(explained: dict[str, Explanation]) -> None:

@@ -180,8 +180,8 @@ class Numbers(NotebookMixin):
 
 def test_a_table_has_one_line_in_a_prompt_and_rows_in_a_notebook() -> None:
     result = Rows(tuple(range(1000)))
-    assert repr(result) == "Rows(1000 rows; print it for the table)"
-    assert repr(Rows((1,))) == "Rows(1 row; print it for the table)"
+    assert repr(result) == "Rows(1000 rows; print it to see the table)"
+    assert repr(Rows((1,))) == "Rows(1 row; print it to see the table)"
     page = result._repr_html_()
     assert "&lt;n&gt;" in page
     assert page.count("<tr") == 1001

@@ -85,8 +85,8 @@ def test_the_schema_describes_contents(client: Any, make_client: Any, rich: PCMC
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("about", 3, "expected a text, got 3."),
-        ("about", None, "expected a text, got null."),
+        ("about", 3, "expected a value of kind text, got 3."),
+        ("about", None, "expected a value of kind text, got null."),
         ("taste", [1, 2, 3], "expected a vector of 4 numbers, as in training, got a vector of 3."),
         ("taste", "1 2 3 4", "expected a list of 4 numbers, got '1 2 3 4'."),
         ("taste", [1, 2, "x", 4], "expected 4 numbers, got 'x' at position 2."),
@@ -101,8 +101,8 @@ def test_the_schema_describes_contents(client: Any, make_client: Any, rich: PCMC
             7,
             "expected the bytes of a picture, in base64 or as a data URI (paths and URLs are not opened), got 7",
         ),
-        ("photo", "", "(paths and URLs are not opened), got 0 bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP."),
-        ("photo", "AAAA", "(paths and URLs are not opened), got 3 bytes in none of the formats PNG"),
+        ("photo", "", "not opened), got 0 bytes that match none of the formats PNG, JPEG, GIF, WEBP, BMP."),
+        ("photo", "AAAA", "(paths and URLs are not opened), got 3 bytes that match none of the formats PNG"),
         ("photo", "data:text/html;base64,AAAA", "(paths and URLs are not opened), got 'data:text/html;base64,AAAA'."),
     ],
 )
@@ -194,7 +194,7 @@ def test_only_safe_picture_formats_are_accepted(reader: SetReader, room_sets: li
     """Pillow runs Ghostscript for PostScript."""
     for kind in ("EPS", "TIFF", "PPM"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()
-        with pytest.raises(RequestError, match="bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP"):
+        with pytest.raises(RequestError, match="bytes that match none of the formats PNG, JPEG, GIF, WEBP, BMP"):
             reader.read(room_sets)
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()

@@ -132,7 +132,7 @@ def test_a_new_kind_is_fitted_saved_served_and_predicted(tmp_path: Path, one_cli
         )
         sets[0]["alternatives"][1]["journey"] = 7
         refused = client.post("/v1/probabilities", json={"sets": sets})
-        assert "column 'journey': expected a duration, got 7" in refused.json()["error"]
+        assert "column 'journey': expected a value of kind duration, got 7" in refused.json()["error"]
 
 
 def test_a_scanned_table_has_the_same_contents_and_encoding(tmp_path: Path) -> None:

@@ -66,8 +66,11 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
             put(2, "individual", value=None),
             "set 2, individual: expected an object with a value for each column, got null.",
         ),
-        (drop(2, "individual"), "set 2, individual: column 'income' is missing: add its number."),
-        (drop(2, "individual", "purpose"), "set 2, individual: column 'purpose' is missing: add its category."),
+        (drop(2, "individual"), "set 2, individual: column 'income' is missing: add a value of kind number."),
+        (
+            drop(2, "individual", "purpose"),
+            "set 2, individual: column 'purpose' is missing: add a value of kind category.",
+        ),
         (
             put(2, "individual", "incme", value=1),
             "set 2, individual: unknown column 'incme'. Did you mean 'income'?",
@@ -105,7 +108,7 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
             put(*FIRST, "income", value=1),
             "set 1, alternative 1: column 'income' belongs to the individual: move it there.",
         ),
-        (drop(*FIRST, "minutes"), "set 1, alternative 1: column 'minutes' is missing: add its number."),
+        (drop(*FIRST, "minutes"), "set 1, alternative 1: column 'minutes' is missing: add a value of kind number."),
         (put(*FIRST, "price", value=None), "set 1, alternative 1, column 'price': expected a number, got null."),
         (put(*FIRST, "price", value=True), "set 1, alternative 1, column 'price': expected a number, got true."),
         (put(*FIRST, "price", value=[1]), "set 1, alternative 1, column 'price': expected a number, got a list of 1."),

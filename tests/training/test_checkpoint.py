@@ -219,7 +219,7 @@ def test_the_checkpoint_of_another_run_is_refused(checkpoint: Checkpoint, change
     checkpoint.write(a_state())
     other = replace(checkpoint, identity=IDENTITY | change)
     with pytest.raises(
-        ArtifactError, match=rf"belongs to another run; what differs: {named}\. Resume with the same table"
+        ArtifactError, match=rf"belongs to another run; differences: {named}\. Resume with the same table"
     ):
         other.read()
 

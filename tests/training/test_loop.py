@@ -377,8 +377,8 @@ class Sick(Scores):
 @pytest.mark.parametrize(
     ("sick", "what"),
     [
-        (lambda: Sick(9, training=True), r"training nan, validation .*, gradient nan"),
-        (lambda: Sick(2, training=False), r"training .*, validation nan, gradient"),
+        (lambda: Sick(9, training=True), r"training loss nan, validation loss .*, gradient norm nan"),
+        (lambda: Sick(2, training=False), r"training loss .*, validation loss nan, gradient"),
     ],
 )
 def test_a_nonfinite_loss_ends_the_run_and_keeps_the_last_state(

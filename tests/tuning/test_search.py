@@ -109,7 +109,7 @@ def test_trials_are_measured_on_a_given_validation_part(slope: Any, trips: Choic
     assert len(final.parts[0]) == 100
     measured = -slope(slope=result.best["slope"]).fit(trips).score(more_trips)
     assert result.best_value == pytest.approx(measured, abs=1e-12)
-    assert "validated on a given validation part" in result.how
+    assert "validated on the given validation data" in result.how
 
 
 def test_other_rows_of_the_table_have_no_influence(trips: ChoiceData, more_trips: ChoiceData) -> None:
@@ -271,7 +271,7 @@ def test_invalid_arguments_are_refused_before_any_fit(
 
 
 def test_invalid_validation_parts_are_refused(trips: ChoiceData, more_trips: ChoiceData) -> None:
-    with pytest.raises(InputError, match="by is not supported with a validation part"):
+    with pytest.raises(InputError, match="by is not supported with validation data"):
         tune("pcmcnet", trips, valid=more_trips, by="person")
     table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "x": [1, 2, 3, 4], "w": [0, 0, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], weight="w")

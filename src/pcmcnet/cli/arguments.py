@@ -101,7 +101,7 @@ _ROLES = {
     "outside": 'Name of an outside option, such as "none", that is in every choice set but has no row.',
     "conflict": "If an individual-level column varies within a choice set: 'error', or 'first' to use its first value.",
     "missing": "Missing values: 'error', or 'indicator' to add indicator features.",
-    "kinds": f"Comma-separated kinds of rich columns, as column=kind: {', '.join(KINDS)}.",
+    "kinds": f"Comma-separated column=kind pairs for columns such as texts and images; kinds: {', '.join(KINDS)}.",
 }
 
 
@@ -158,9 +158,7 @@ def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
         overrides["kinds"] = {**entries.get("kinds", {}), **overrides["kinds"]}
     entries |= overrides
     if "choice_set" not in entries:
-        raise SchemaError(
-            "the column with the id of the choice set is missing: add --choice-set COLUMN or --schema FILE."
-        )
+        raise SchemaError("no column with choice-set ids was given: add --choice-set COLUMN or --schema FILE.")
     return Schema.from_dict(entries)
 
 

@@ -50,7 +50,7 @@ def evaluate(
     true_probabilities = None
     if stream:
         if truth is not None:
-            raise ConfigError("--truth is not supported by --stream: remove one of them.")
+            raise ConfigError("--truth cannot be combined with --stream: remove one of them.")
         data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or arguments.DEFAULT_MEMORY)
     elif cache is not None or memory is not None:
         raise ConfigError("--cache and --memory need a table that is read in chunks: add --stream.")

@@ -22,7 +22,7 @@ def leaderboard(
         typer.Option(help="Comma-separated models.  [default: all]", autocompletion=arguments.complete_contestants),
     ] = None,
     use: Annotated[
-        str | None, typer.Option(help="Include only tables with this use: development, judged or simulated.")
+        str | None, typer.Option(help="Include only tables for this use: development, judged or simulated.")
     ] = None,
     folds: Annotated[int, typer.Option(help="Number of cross-validation folds per table.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the folds, the fits and the bootstrap.")] = 0,

@@ -68,7 +68,7 @@ def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
     abilities = ["gives a ranking" if kind.gives == "ranking" else f"gives {kind.gives}"]
     abilities += ["trains in epochs (--valid, --resume)"] if kind.stops_early else []
     abilities += ["reads tables larger than memory (--stream)"] if kind.streams else []
-    abilities += ["reads text, image and other rich columns (--kinds)"] if kind.reads_contents else []
+    abilities += ["reads columns of text, images and other kinds (--kinds)"] if kind.reads_contents else []
     lines, strong, options = [fill(f"It {'; '.join(abilities)}.", line_width()), ""], [], _options(kind)
     for option in options:
         value = " (required)" if option["required"] else f"={in_words(option['default'])}"

@@ -53,13 +53,15 @@ def optimise(
     at_least: Annotated[
         Repeated,
         typer.Option(
-            help="Minimum number of alternatives with a value, such as airline=A5:2; repeatable.", show_default=False
+            help="Minimum number of alternatives with a given value, such as airline=A5:2; repeatable.",
+            show_default=False,
         ),
     ] = None,
     at_most: Annotated[
         Repeated,
         typer.Option(
-            help="Maximum number of alternatives with a value, such as airline=A5:2; repeatable.", show_default=False
+            help="Maximum number of alternatives with a given value, such as airline=A5:2; repeatable.",
+            show_default=False,
         ),
     ] = None,
     always: Annotated[str, typer.Option(help="Comma-separated labels that must be shown.")] = "",
@@ -97,7 +99,7 @@ def optimise(
     pricing: dict[str, Any] = {"cost": cost, "ladder": ladder, "bounds": bounds}
     pricing |= {"inventory": inventory, "customers": customers}
     if price is None and (superfluous := [name for name, value in pricing.items() if value is not None]):
-        raise ConfigError(f"--{superfluous[0]} is an option for prices: add --price.")
+        raise ConfigError(f"--{superfluous[0]} applies only to prices: add --price.")
     constraints = _constraints(size, capacity, at_least, at_most, always, never)
     chooser = dict(_pair("--individual", word) for word in individual or []) or None
     estimator = load(model)
@@ -117,7 +119,7 @@ def optimise(
         offers = _offer_writer(many)(*inputs, constraints=constraints, **common)
         mean = offers.mean_expected_revenue
         result = {"individuals": offers.individuals, "mean_expected_revenue": mean, "exact": False}
-        shown = f"{offers.individuals:,} offers, heuristic; mean expected revenue {mean:.4g}"
+        shown = f"{offers.individuals:,} offers found by a heuristic; mean expected revenue {mean:.4g}"
     elif price is None:
         today = None if current is None else arguments.comma_separated(current)
         shown = optimise_offer(estimator, catalogue, str(revenue), constraints=constraints, current=today, **for_one)

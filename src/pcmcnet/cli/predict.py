@@ -44,7 +44,7 @@ def predict(
     If the output is a folder, the table may be larger than memory. The table is then read in chunks, and each input
     file becomes a Parquet file with the same name: `pcmcnet predict model trips/ -o predicted/`
 
-    Several workers can each predict one file at a time. Run the same command again to predict only the missing files:
+    Several workers can each process one file at a time. Run the same command again to process only the missing files:
     `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
     """
     from pcmcnet.data.files.read_files import column_names
@@ -57,7 +57,7 @@ def predict(
     many = arguments.worker_count(engine, workers)
     if many:
         if cache is not None or memory is not None:
-            raise ConfigError("--cache and --memory are not supported by --engine ray, which reads each file whole.")
+            raise ConfigError("--cache and --memory are not supported by --engine ray, which reads whole files.")
         from pcmcnet.cluster import predict as predict_by_workers
 
         counts = predict_by_workers(model, table, output, workers=many, column=column)

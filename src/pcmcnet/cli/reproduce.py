@@ -64,7 +64,9 @@ def figure2(
     output: Output,
     data: Table = None,
     sets: Annotated[int, typer.Option(min=1, help="Number of choice sets to simulate for training.")] = 20_000,
-    cells: Annotated[int, typer.Option(min=2, help="Number of grid points for c along each attribute.")] = 128,
+    cells: Annotated[
+        int, typer.Option(min=2, help="Number of grid points for alternative c along each attribute.")
+    ] = 128,
     seed: Seed = 0,
     epochs: Epochs = None,
     device: arguments.Device = "auto",

@@ -32,7 +32,7 @@ def scenario(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Use MODEL to predict shares, revenue, diversion and consumer surplus of TABLE before and after changes.
+    """Use MODEL to predict shares, revenue, diversion and consumer surplus for TABLE before and after changes.
 
     Changes are applied in order. Put text values in quotes, and column names with spaces or symbols in backticks.
 

@@ -1,9 +1,9 @@
-"""Predict all Parquet files of a folder with several workers, and write one output file for each to another folder.
+"""Compute predictions for all Parquet files in a folder with several workers, and write them to another folder.
 
     files -> those not yet predicted -> Ray Data assigns each to a worker -> written under a temporary name, renamed
 
 Every file in the output folder is complete. The footer of each file identifies the model and the input file, so that a
-second run predicts only the missing files. If a worker dies, Ray Data assigns its file to another worker, so that each
+second run processes only the missing files. If a worker dies, Ray Data assigns its file to another worker, so that each
 row appears exactly once, in order. All rows of a choice set must be in the same file. This rule is checked before
 anything is written.
 """
@@ -50,7 +50,7 @@ class FolderPrediction:
 
 @dataclass(frozen=True)
 class PredictionOrigin:
-    """The origin of a predicted file: a digest of the model, the name of the new column, and the input file."""
+    """The origin of an output file: a digest of the model, the name of the new column, and the input file."""
 
     model: str
     column: str
@@ -74,10 +74,10 @@ def predict(
     column: str = "probability",
     progress: bool = True,
 ) -> FolderPrediction:
-    """Predict all Parquet files of a folder with several workers.
+    """Compute predictions for all Parquet files in a folder with several workers.
 
     Each file is written to another folder with an additional column, which holds the probability of each row. Call the
-    function again after an interruption to predict only the missing files.
+    function again after an interruption to process only the missing files.
 
     Parameters
     ----------
@@ -88,21 +88,21 @@ def predict(
         their names. Files and folders whose names begin with a dot or an underscore are skipped. Each file must fit
         into the memory of a worker.
     workers
-        Number of processes that predict (default 2).
+        Number of worker processes (default 2).
     column
         Name of the new column (default "probability").
     progress
-        Show a progress bar on a terminal, or log one line per file elsewhere (default True).
+        Whether to show a progress bar on a terminal, or log one line per file elsewhere (default True).
 
     Returns
     -------
     FolderPrediction
-        Numbers of files, of rows, and of files that had been predicted before.
+        Numbers of files, of rows, and of files that an earlier run had processed.
 
     Raises
     ------
     SchemaError
-        If some files cannot be predicted (all other files are predicted first), or if a choice set has rows in several
+        If some files cannot be processed (all other files are processed first), or if a choice set has rows in several
         files.
     ArtifactError
         If the output folder holds predictions of another model.
@@ -150,7 +150,7 @@ class _Task:
         return PredictionOrigin.of(self.digest, self.column, self.source / name)
 
     def is_done(self, name: str) -> bool:
-        """Return True if a file has already been predicted. Raise ArtifactError if the output has another origin."""
+        """Return True if a file has already been processed. Raise ArtifactError if the output has another origin."""
         file = self.target / name
         if not file.exists():
             return False
@@ -161,7 +161,7 @@ class _Task:
         return origin == self.origin(name) and origin.rows == _rows(file)
 
     def run(self, name: str) -> int:
-        """Predict a file and return its number of rows."""
+        """Write the predictions for a file, and return its number of rows."""
         origin, target = self.origin(name), self.target / name
         rows = read_table(self.source / name, text=self.model.schema.text_columns)
         if self.column in rows.column_names:
@@ -173,7 +173,7 @@ class _Task:
 
 
 class _Worker:
-    """A process that holds the model and predicts one file at a time."""
+    """A process that holds the model and processes one file at a time."""
 
     def __init__(self, task: Any) -> None:
         import ray
@@ -181,7 +181,7 @@ class _Worker:
         self.task: _Task = ray.get(task)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Predict the file named in a row. A PcmcNetError is caught, because a retry cannot help."""
+        """Process the file named in a row. A PcmcNetError is caught, because a retry cannot help."""
         try:
             return {"name": row["name"], "rows": self.task.run(row["name"]), "error": ""}
         except PcmcNetError as error:
@@ -242,7 +242,7 @@ def _file_names(folder: Path) -> list[str]:
     files = [file.relative_to(folder) for file in folder.rglob("*.parquet")]
     names = sorted(os.fspath(file) for file in files if not is_hidden(file))
     if not names:
-        raise SchemaError(f"{folder}: the folder holds no .parquet file.")
+        raise SchemaError(f"{folder}: the folder contains no .parquet files.")
     return names
 
 
@@ -290,7 +290,7 @@ def write_offers(
         individuals, the file to write, the revenue of each alternative (default: the column "revenue"), the outside
         option, the constraints of an offer, and the random seed (default 0).
     workers
-        Number of processes that search (default 2).
+        Number of worker processes (default 2).
 
     Returns
     -------

@@ -141,7 +141,7 @@ class _ParallelTrials:
             result = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
             last = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            result = TrainingError(f"its worker died {MAX_RETRIES + 1} times: {last}")
+            result = TrainingError(f"the trial's worker died {MAX_RETRIES + 1} times: {last}")
         record: TrialRecord = worker_trial.trial.end(worker_trial.pruned or result)
         return record
 

@@ -145,7 +145,7 @@ def scan(
 
 
 def scan_with_schema(table: str | Path, schema: Schema, *, workers: int, cache: Any, memory: str | int) -> ScannedData:
-    """Scan a table with several workers, with the roles of a schema."""
+    """Scan a table with several workers, using the column roles in a schema."""
     cache_folder = None if cache is None else Path(cache).absolute()
     with ray_connection(workers) as ray:
         many = RayWorkers(ray, workers)
@@ -188,12 +188,12 @@ def fit(
     device
         "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough GPUs.
     progress
-        Show a progress bar on a terminal, or log one line per epoch elsewhere (default True).
+        Whether to show a progress bar on a terminal, or log one line per epoch elsewhere (default True).
     run_folder
         Folder or fsspec address for the checkpoint after each epoch, accessible from the machines of all workers.
         Default: a temporary folder, if all workers are on one machine.
     resume
-        Continue from the checkpoint in ``run_folder`` (default False).
+        Whether to continue from the checkpoint in ``run_folder`` (default False).
     failures
         Number of times that workers may die before the fit is abandoned (default 3).
 

@@ -1,7 +1,7 @@
 """Data pipeline: a table becomes choice sets, which become batches of tensors.
 
-Classes that hold tensors are imported on first use, because PyTorch is not needed to read or scan tables and learn
-encoders.
+Classes that hold tensors are imported on first use, so that reading tables, scanning tables and learning encoders do
+not require PyTorch.
 """
 
 from importlib import import_module

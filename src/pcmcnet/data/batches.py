@@ -1,8 +1,8 @@
 """Grouping of encoded choice sets into batches of tensors.
 
-A batch is padded to the size of its largest set. Sets of similar size share a batch. A limit on the number of pairs in
-a batch (the sum of n^2, with padding) bounds memory for sets of any size. Batches are formed on the device that holds
-the data, so a batch needs only a few gather operations and no transfer.
+A batch is padded to the size of its largest set. Sets of similar size share a batch. The number of pairs in a batch,
+including padding, is limited, which bounds memory for sets of any size. Batches are formed on the device that holds the
+data, so a batch needs only a few gather operations and no transfer.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class EncodedTable(Protocol):
         Parameters
         ----------
         order
-            Numbers that seed the order of the parts, such as (seed, epoch). If None, the parts are in table order.
+            Seed of the random order of the parts, as a sequence of numbers such as (seed, epoch). If None, the parts
+            are in table order.
         skip
             Number of parts to skip at the start.
         """
@@ -239,7 +240,7 @@ class EncodedSets:
     def batch(self, sets: Ints) -> Batch:
         """Gather the given sets as a batch.
 
-        The largest size is known on the host, so no device synchronisation is needed.
+        The size of the largest set is known on the host, so no device synchronisation is needed.
         """
         index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
         return self.gather(index, int(self.sizes[sets].max()))
@@ -277,7 +278,7 @@ class DistributedSets:
     place: Ints  # (S,) position of each set in ``local``; -1 for sets of other processes
 
     def share(self, sets: Ints) -> Ints:
-        """Return the positions in ``local`` of those given sets that this process holds, if any."""
+        """Return the positions in ``local`` of the given sets that this process holds."""
         places = self.place[sets]
         return places[places >= 0]
 

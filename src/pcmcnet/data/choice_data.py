@@ -125,7 +125,7 @@ class ChoiceData:
             Column with the id of the choice set.
         chosen : str, optional
             Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. If None (default), the
-            choices are unknown, as in a table to predict.
+            choices are unknown, as in a table for prediction.
         rank : str, optional
             Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
             alternatives with an empty rank are below all ranked ones. A ranking is read as a sequence of choices. If
@@ -139,7 +139,7 @@ class ChoiceData:
             Columns that describe the alternative (none by default).
         categorical : list of str, optional
             Columns among ``individual`` and ``features`` that are categories. If None (default), the column type
-            decides: text, booleans and dictionaries are categories.
+            decides: text, boolean and dictionary-encoded columns are categories.
         available : str, optional
             Column of 0/1 or booleans. Rows with 0 are left out of their set and get probability 0. If None (default),
             all rows are available.
@@ -153,7 +153,7 @@ class ChoiceData:
             Further columns, constant within a set, to keep for grouping (none by default). Models do not use kept
             columns.
         outside : str, optional
-            Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
+            Name of an outside option, such as "none" for buying nothing: an alternative that is in every set, has no
             features and needs no rows. In a set without a chosen row, the outside option counts as chosen. Without
             ``alternative``, a feature of this name is 1 for the outside option and 0 for the other alternatives. If
             None (default), there is no outside option.
@@ -286,14 +286,14 @@ class ChoiceData:
             Column with the id of the choice set. If None (default), the row numbers are used as ids.
         categorical : list of str, optional
             Names among ``individual`` and ``features`` that are categories. If None (default), the column type decides:
-            text, booleans and dictionaries are categories.
+            text, boolean and dictionary-encoded columns are categories.
         person : str, optional
             Column with the id of the person who chose. The sets of a person stay together in splits, folds and
             bootstrap samples. Models do not use the id as an input. If None (default), each set is independent.
         keep : list of str, optional
             Further columns to keep for grouping (none by default). Models do not use kept columns.
         outside : str, optional
-            Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
+            Name of an outside option, such as "none" for buying nothing: an alternative that is in every set, has no
             features and needs no columns. In a row with an empty ``chosen``, the outside option counts as chosen. If
             None (default), there is no outside option.
         missing : {"error", "indicator"}

@@ -10,9 +10,9 @@ A chunk source reads a table once, in the order of its rows:
 
 A scanned table needs no source: each of its shards holds whole choice sets (:mod:`pcmcnet.data.scan`).
 
-If a table cannot be cut, ``of`` returns None. If a problem is detected only later, for example because more rows of a
-set follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In both cases, the caller reads
-the whole table and performs all checks.
+If a table cannot be divided into chunks, the method ``of`` returns None. If a problem is detected only later, for
+example because more rows of a set follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In
+both cases, the caller reads the whole table and performs all checks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ChunkProblem:
 
 
 def too_fine_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
-    """Return a ChunkProblem for each column whose values are too close for float32. ``spans`` must cover all chunks."""
+    """Return a problem for each column whose values float32 cannot distinguish. ``spans`` must cover all chunks."""
     reason = "column {!r}: float32 may not resolve the differences between its values"
     return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_too_fine_for_float32]
 
@@ -157,7 +157,7 @@ def sets_in_chunks(data: ChoiceData, rows: int) -> Iterator[ChoiceData]:
 
 
 def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
-    """Return the columns of a frame, or None if a column of mixed types might have another type in each chunk.
+    """Return the columns of a frame, or None if a column of mixed types might change its type between chunks.
 
     Numeric pandas columns become arrays, because slicing a series for each chunk is slow.
     """
@@ -230,7 +230,7 @@ class ParquetChunks:
 
 @dataclass(frozen=True)
 class FileChunks:
-    """A folder or a file of typed columns. Only a few chunks are in memory at the same time."""
+    """A file or folder whose columns have declared types. Only a few chunks are in memory at the same time."""
 
     stream: TableStream
     choice_set: str
@@ -272,7 +272,7 @@ class FileChunks:
 
 
 def _dictionary_encoded(table: pa.Table, columns: list[str]) -> pa.Table:
-    """Encode text columns as dictionaries, because some files of a folder may already store dictionaries."""
+    """Dictionary-encode text columns, because some files of a folder may already store them in this form."""
     for name in columns:
         if not pa.types.is_dictionary(table.schema.field(name).type):
             table = table.set_column(table.column_names.index(name), name, table[name].dictionary_encode())

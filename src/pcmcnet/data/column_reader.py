@@ -200,7 +200,7 @@ class ColumnReader:
         return np.where(lost, np.copysign(np.finfo(np.float32).tiny, exact.values), values).astype(np.float32)
 
     def _finite_float32(self, column: str) -> NDArray[np.float32] | None:
-        """Return numbers as float32 without a wider copy, or None if the column needs further checks."""
+        """Return numbers as float32, without a copy in a wider type, or None if the column needs further checks."""
         values = self.columns[column]
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             narrow = self._pick(to_float32(values))
@@ -344,13 +344,13 @@ def require_exact_ids(ids: NDArray[Any], column: str) -> None:
     bits = np.finfo(ids.dtype).nmant + 1 if ids.dtype.kind == "f" else 0
     if bits and (np.abs(ids.astype(np.float64)) >= 2.0**bits).any():
         raise SchemaError(
-            f"column {column!r} holds floating-point ids of 2**{bits} or more, where neighbouring integers coincide: "
-            f"store them as text or as 64-bit integers."
+            f"column {column!r} holds floating-point ids of 2**{bits} or more, where distinct integers can be "
+            f"rounded to the same number: store them as text or as 64-bit integers."
         )
 
 
 def _declaration(column: str, kind: pa.DataType) -> str:
-    """Return a hint on which kind to declare for a column of the given type, or an empty string if no kind fits."""
+    """Return a hint about which kind to declare for a column of the given type, or an empty string if no kind fits."""
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         word = "'datetime'"
@@ -411,7 +411,7 @@ def is_categorical(reader: ColumnReader, column: str) -> bool:
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the texts that are mistakes in a column of numbers. ``counts`` has the frequency of each text.
+    """Return a mask of the texts that are mistakes in a column of numbers. ``counts`` holds the frequency of each text.
 
     Raises SchemaError if the column holds many distinct numbers as text, and logs a warning for other doubtful columns.
     """
@@ -438,9 +438,9 @@ def _report_numeric_text(column: str, texts: pa.Array, is_formatted: NDArray[np.
     count = int(is_formatted.sum())
     if count > _MAX_NUMERIC_CODES:
         raise SchemaError(
-            f"column {column!r}: expected numbers, got numbers held as text such as {example!r} in {share:.0%} of its "
-            f"values. Each of the {count} distinct numbers would be a category. Store them as plain numbers (1234.5 "
-            f"for '$1,234.50', 0.05 for '5%'), or list the column in categorical."
+            f"column {column!r}: expected numbers, got numbers stored as text, such as {example!r}, in {share:.0%} of "
+            f"its values. Each of the {count} distinct numbers would be a category. Store them as plain numbers "
+            f"(1234.5 for '$1,234.50', 0.05 for '5%'), or list the column in categorical."
         )
     message = (
         "column %r holds numbers as text, such as %r, and is read as %d categories: store it as numbers, or list it in "

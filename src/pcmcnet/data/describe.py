@@ -1,6 +1,6 @@
 """Summary of a table as plain JSON values, with the range of each column and example choice sets.
 
-A fitted model saves the summary, so that forms and maps can be drawn without the table. Sets with weight 0 are left
+A fitted model saves the summary, so that forms and maps can be created without the table. Sets with weight 0 are left
 out. Equal tables have equal summaries.
 """
 
@@ -158,7 +158,7 @@ def to_html(data: ChoiceData) -> str:
         rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in some.describe()["columns"].items()]
         blocks.append(Table(cells=[["column", "of", "kind", "values"], *rows]))
     if len(some) < len(data):
-        blocks.append(note(f"The values are those of the first {len(some):,} choice sets."))
+        blocks.append(note(f"The values refer only to the first {len(some):,} choice sets."))
     return to_fragment("Choice data", blocks)
 
 

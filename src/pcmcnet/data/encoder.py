@@ -1,4 +1,4 @@
-"""Encoding of columns as codes, learnt only from the training part.
+"""Encoding of columns as codes, learnt only from the training data.
 
 Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). The categories of the training vocabulary are numbered
 1..c, and 0 denotes a category that is not in the vocabulary. If the schema allows missing values, missing numbers are
@@ -67,7 +67,7 @@ class SideEncoder:
         return len(self.numeric) + sum(code.indicator for code in self.numeric)
 
     def __bool__(self) -> bool:
-        """Whether the encoded columns give a network any input."""
+        """Whether the encoded columns provide any input to a network."""
         return bool(self.numeric or any(self.cardinalities) or self.contents)
 
     @property
@@ -97,10 +97,10 @@ class SideEncoder:
         Parameters
         ----------
         statistics
-            Moments of the numeric columns and counts of the categories, from a first pass over the training part.
+            Moments of the numeric columns and counts of the categories, from a first pass over the training data.
         each
             Function that applies another function to the columns of each part, for further passes over the training
-            part.
+            data.
         bend
             Whether to transform numbers with a long right tail, False by default.
         contents
@@ -213,7 +213,7 @@ class SideEncoder:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """The encoding of all columns, learnt from the training part and saved with the model.
+    """The encoding of all columns, learnt from the training data and saved with the model.
 
     Parameters
     ----------
@@ -241,12 +241,12 @@ class Encoder:
         frozen: Mapping[str, Frozen] | None = None,
         labels: bool = False,
     ) -> Encoder:
-        """Learn vocabularies, means and scales from the training part.
+        """Learn vocabularies, means and scales from the training data.
 
         Parameters
         ----------
         data
-            Choice sets of the training part.
+            Choice sets of the training data.
         bend
             Whether to transform numeric features with a long right tail, False by default.
         frozen
@@ -273,7 +273,7 @@ class Encoder:
         return cls(schema, features, individual, label is not None)
 
     def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
-        """Return a copy with knots learnt from the training part by :meth:`SideEncoder.with_knots`."""
+        """Return a copy with knots learnt from the training data by :meth:`SideEncoder.with_knots`."""
         features, individual = (
             getattr(self, side).with_knots(lambda f, side=attrgetter(side): data.each(partial(_apply, side, f)))
             for side in ("features", "individual")
@@ -296,7 +296,7 @@ class Encoder:
         Parameters
         ----------
         data
-            Choice sets with the same columns as the training part. Further columns are ignored.
+            Choice sets with the same columns as the training data. Further columns are ignored.
         warn
             Whether to log categories that are not in the training vocabulary, True by default.
         device

@@ -1,4 +1,4 @@
-"""The outside option: an alternative of every choice set that has no features, such as buying nothing.
+"""The outside option, such as buying nothing: an alternative without features that is in every choice set.
 
 A table need not have rows for the outside option. Each set without an outside-option row gets one, which is added after
 all rows of the table. If no row of a set is marked as chosen, the outside option counts as chosen. The features of the
@@ -126,7 +126,7 @@ def _blank(column: Column, rows: Bools) -> Column:
 
 
 def with_filled_outside_features(data: ChoiceData) -> ChoiceData:
-    """Give outside options the features of the first other alternative of their set, so that no feature is missing."""
+    """Copy features from the first other alternative of a set to its outside option, so that no feature is missing."""
     is_outside = outside_rows(data)
     if is_outside is None or not len(data):
         return data

@@ -45,7 +45,7 @@ def first_choices(data: ChoiceData) -> ChoiceData:
 def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: SetLayout) -> Floats:  # -> (N,)
     """Read the rank of each alternative, which is inf if the table gives no rank.
 
-    Raises SchemaError unless the ranks of each set are 1, 2, ... without ties or missing ranks.
+    Raises SchemaError unless the ranks of each set are 1, 2, ... without ties or gaps.
     """
     ranks = _ranks_or_inf(reader, column)
     problem = "a ranked alternative is marked unavailable"

@@ -58,7 +58,7 @@ class SetLayout:
         return ", ".join(str(self.ids[s]) for s in sets[:5])
 
     def error_at(self, sets: Ints, problem: str, remedy: str) -> SchemaError:
-        """Return the SchemaError for the given sets."""
+        """Return a SchemaError that names the given sets."""
         noun = "choice set" if len(sets) == 1 else "choice sets"
         more = f", ... ({len(sets)} in all)" if len(sets) > 5 else ""
         return SchemaError(f"{noun} {self.first(sets)}{more}: {problem}. {remedy}")
@@ -150,7 +150,7 @@ def read_long(
 
 
 def require_not_empty(n: int, schema: Schema) -> None:
-    """Raise SchemaError if a table with choices is empty. A table to predict may be empty."""
+    """Raise SchemaError if a table with choices is empty. A table for prediction may be empty."""
     if n == 0 and schema.choices is not None:
         raise SchemaError("the table is empty: expected at least one row.")
 

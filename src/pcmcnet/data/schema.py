@@ -108,7 +108,7 @@ class Schema:
         Column with the id of the choice set.
     chosen : str, optional
         Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. If None (default), the choices
-        are unknown, as in a table to predict.
+        are unknown, as in a table for prediction.
     rank : str, optional
         Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
         alternatives with an empty rank are below all ranked ones. A ranking is read as a sequence of choices, which
@@ -121,7 +121,7 @@ class Schema:
         Columns that describe the alternative (none by default).
     categorical : list of str, optional
         Columns among ``individual`` and ``features`` that are categories. If None (default), the column type decides:
-        text, booleans and dictionaries are categories.
+        text, boolean and dictionary-encoded columns are categories.
     available : str, optional
         Column of 0/1 or booleans. Rows with 0 are left out of their set. If None (default), all rows are available.
     weight : str, optional
@@ -132,10 +132,10 @@ class Schema:
     keep : list of str
         Further columns, constant within a set, to keep for grouping (none by default). Models do not use kept columns.
     outside : str, optional
-        Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no features
-        and needs no rows. In a set without a chosen row, the outside option counts as chosen. Without ``alternative``,
-        a feature of this name is 1 for the outside option and 0 for the other alternatives. If None (default), there is
-        no outside option.
+        Name of an outside option, such as "none" for buying nothing: an alternative that is in every set, has no
+        features and needs no rows. In a set without a chosen row, the outside option counts as chosen. Without
+        ``alternative``, a feature of this name is 1 for the outside option and 0 for the other alternatives. If None
+        (default), there is no outside option.
     conflict : {"error", "first"}
         What to do if an individual-level column varies within a set: raise an error (default), or use the value of the
         first row.
@@ -327,7 +327,7 @@ class Schema:
         return self.text_columns | self.id_columns
 
     def for_prediction(self) -> Schema:
-        """Return the schema of a table to predict, which has no choices, weights, persons or kept columns."""
+        """Return the schema of a table for prediction, which has no choices, weights, persons or kept columns."""
         removed = {self.chosen, self.rank, self.weight, *self.kept_columns}
         removed -= {*self.individual, *self.features, self.alternative, self.choice_set}
         named = {name: words for name, words in self.named.items() if name not in removed}
@@ -427,7 +427,7 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
     if value is None:
         return None if role == "categorical" else ()
     if isinstance(value, str):
-        raise SchemaError(f"{role} must be a list of column names, got the text {value!r}: write [{value!r}].")
+        raise SchemaError(f"{role} must be a list of column names, got the string {value!r}: write [{value!r}].")
     unordered = isinstance(value, Set) and not isinstance(value, KeysView)
     names = tuple(value) if isinstance(value, Iterable) and not unordered else (None,)
     if not all(isinstance(n, str) for n in names):
@@ -445,7 +445,7 @@ def _kinds(value: Any) -> dict[str, str]:
             hint = did_you_mean(kind, kinds) if isinstance(kind, str) else ""
             raise SchemaError(
                 f"column {name!r}: the kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}. "
-                f"Plain numbers need no kind, and categories are listed in categorical.{hint}"
+                f"Numeric columns need no kind; list categorical columns in categorical.{hint}"
             )
     return dict(value)
 

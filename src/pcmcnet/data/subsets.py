@@ -37,7 +37,7 @@ def number_groups(values: NDArray[Any]) -> Ints:
         try:
             return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
         except TypeError as error:
-            raise InputError("by: expected one number or text per choice set.") from error
+            raise InputError("by: expected one number or string per choice set.") from error
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 

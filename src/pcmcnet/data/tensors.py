@@ -3,9 +3,10 @@
     encode_sets   choice data, whose columns have been checked
     encode_rows   a chunk of an unchecked table: columns are copied to the device, then checked and encoded there
 
-Both functions give the same tensors. :func:`pcmcnet.data.kinds.number.standardise` standardises numbers in float64,
-with NumPy on the CPU and with PyTorch on a GPU, which receives float32 numbers from page-locked memory. On a GPU, K
-columns of n rows are standardised as (K, n) and transposed to (n, K), which is several times faster than on a CPU core.
+``encode_sets`` and ``encode_rows`` return the same tensors. :func:`pcmcnet.data.kinds.number.standardise` standardises
+numbers in float64, with NumPy on the CPU and with PyTorch on a GPU, which receives float32 numbers from page-locked
+memory. On a GPU, which is several times faster than a CPU core, K columns of n rows are standardised as a (K, n)
+tensor, which is then transposed.
 
 The checks of ``encode_rows`` are fast but do not locate errors: if one fails, the function returns a
 :class:`ChunkProblem`. The caller then reads the whole table with :mod:`pcmcnet.data.read_long`, which either raises an

@@ -125,7 +125,7 @@ def segment_share(individuals: Arrays) -> Floats:  # (S,)
 
 
 def _relations(itineraries: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floats]:
-    """Return log(1 + sum_j D_ij), log(1 + sum_j D_ji) and log(sum_j N_ij), each (N,).
+    """Return log(1 + sum_j D_ij), log(1 + sum_j D_ji) and log(sum_j N_ij), each of shape (N,).
 
     Sets of equal size are computed in blocks without padding, so that the results for a set are bit-for-bit independent
     of the other sets.
@@ -334,7 +334,7 @@ def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArra
 
 
 def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, rarely that of a higher cabin."""
+    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): usually 1, or the factor of a higher cabin."""
     shape = (n, OFFERS, FLIGHTS)
     out = np.array([1.0, 1.06, 1.15, 1.35, 3.0])[(rng.random(shape)[..., None] >= [0.5, 0.7, 0.86, 0.97]).sum(-1)]
     out[out == 3.0] *= np.exp(0.4 * rng.standard_normal(int((out == 3.0).sum())))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pcmcnet.errors import ConfigError
 
 # -- Packaged table ----------------------------------------------------------------------------------------------------
-# The declaration of a public table: its file, the roles of its columns, its source and its use.
+# The declaration of a public table: its file, the roles of its columns, its source and its intended use.
 
 Form = Literal["long", "wide"]
 Use = Literal["development", "judged"]
@@ -19,7 +19,7 @@ Use = Literal["development", "judged"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagedTable:
-    """Declaration of a public table: its file, the roles of its columns, its source and its use.
+    """Declaration of a public table: its file, the roles of its columns, its source and its intended use.
 
     Parameters
     ----------

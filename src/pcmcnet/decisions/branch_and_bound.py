@@ -150,7 +150,7 @@ class Nodes:
 
     @property
     def free(self) -> Bools:
-        """(B, n) mask of the undecided alternatives, which are neither shown nor hidden."""
+        """Mask (B, n) of the undecided alternatives, which are neither shown nor hidden."""
         return ~(self.shown | self.hidden)
 
     @property
@@ -173,7 +173,7 @@ class NodeBounds(NamedTuple):
     upper: Floats  # (B,)
     guide: Floats  # (B, ...) warm start for the children
     shares: Floats  # (B, n) share of the relaxation in which an alternative is shown
-    loss: Floats  # (B, n) first-order decrease of the bound once the alternative is decided
+    loss: Floats  # (B, n) first-order decrease in the bound once the alternative is decided
 
 
 class BranchAndBound(ABC):
@@ -229,7 +229,7 @@ class BranchAndBound(ABC):
         return Nodes(shown, hidden, least, most, shown.argmax(axis=1), self.guide(len(shown)))
 
     def _add(self, parts: list[Nodes]) -> None:
-        """Bound the nodes, keep those that may contain a better offer, and evaluate the offers that they suggest."""
+        """Compute bounds, keep the nodes that may contain a better offer, and evaluate the offers that they suggest."""
         if not parts or not len(nodes := self._propagate(Nodes.join(parts))):
             return
         bounds = self.bound(nodes)

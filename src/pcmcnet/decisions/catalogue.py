@@ -129,7 +129,7 @@ def _cross(rows: pa.Table, people: pa.Table, schema: Schema) -> ChoiceData:
     missing = [name for name in names if name not in rows.column_names]
     if missing:
         hint = did_you_mean(missing[0], rows.column_names)
-        raise InputError(f"the catalogue has no column {missing[0]!r}, which the model was fitted on." + hint)
+        raise InputError(f"the catalogue has no column {missing[0]!r}, which the model needs." + hint)
     alternatives = rows.select(names).take(np.tile(np.arange(n), P))
     columns = {name: alternatives[name] for name in names}
     columns |= {name: people[name].take(np.repeat(np.arange(P), n)) for name in people.column_names}

@@ -142,13 +142,13 @@ class ConstraintRows(NamedTuple):
         return cls(np.zeros((0, len(always))), np.zeros(0), (), always, np.zeros(len(always), np.bool_))
 
     def allow(self, offers: Bools) -> Bools:  # (B, n) -> (B,)
-        """Return a mask (B,) of the offers that fulfil all constraints."""
+        """Return a mask (B,) of the offers that satisfy all constraints."""
         slack = _SLACK * (np.abs(self.matrix).sum(axis=1) + np.abs(self.upper))
         inside: Bools = (offers @ self.matrix.T <= self.upper + slack).all(axis=1)
         return inside & offers[:, self.always].all(axis=1) & ~offers[:, self.never].any(axis=1)
 
     def best(self, worth: Floats) -> Bools | None:  # (n,) -> (n,)
-        """Return the feasible offer with the largest sum of ``worth``, or None if no offer fulfils the constraints."""
+        """Return the feasible offer with the largest sum of ``worth``, or None if no offer is feasible."""
         from scipy.optimize import Bounds, LinearConstraint
 
         least, most, further = self.sizes()
@@ -188,13 +188,13 @@ class ConstraintRows(NamedTuple):
         return least, most, self._replace(matrix=self.matrix[further], upper=self.upper[further], names=names)
 
     def require_possible(self) -> None:
-        """Raise InputError, with the names of conflicting constraints, if no offer fulfils all constraints."""
+        """Raise InputError, with the names of conflicting constraints, if no offer satisfies all constraints."""
         nothing = np.zeros(self.matrix.shape[1])
         if self.best(nothing) is not None:
             return
         guilty = [name for k, name in enumerate(self.names) if self._without(k).best(nothing) is not None]
         problem = f"dropping any one of these would help: {'; '.join(guilty)}" if guilty else "several of them conflict"
-        raise InputError(f"no offer fulfils the constraints; {problem}. Relax a constraint.")
+        raise InputError(f"no offer satisfies the constraints; {problem}. Relax a constraint.")
 
     def _without(self, k: int) -> ConstraintRows:
         """Return the constraints without row k."""
@@ -285,7 +285,7 @@ def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | Non
 
 
 def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any, what: str) -> Bools:
-    """Return a mask of the alternatives with the given value in a column, or raise InputError if none does."""
+    """Return a mask of the alternatives with the given value in a column, or raise InputError if there are none."""
     has: Bools = np.array([str(v) == str(value) for v in _column(columns, name, what)], np.bool_)
     if not has.any():
         hint = did_you_mean(str(value), dict.fromkeys(map(str, columns[name])))

@@ -165,7 +165,7 @@ class _MixtureSearch(BranchAndBound):
         return NodeBounds(upper, v, np.einsum("c,bcn->bn", self.weights, chosen), loss)
 
     def _chosen(self, worth: Floats, nodes: Nodes) -> Bools:  # (B, C, n)
-        """Return a mask of the alternatives that each logit shows: those with the largest worth, up to the limit."""
+        """Return a mask of the alternatives to show in each logit: those with the largest worth, up to the limit."""
         free, shown = nodes.free[:, None], nodes.shown[:, None]
         if nodes.of_any_size:
             return (free & (worth > 0)) | shown
@@ -207,7 +207,7 @@ class NestedLogits:
 
     @property
     def attraction(self) -> Floats:
-        """(P, n) attractions a, with the utilities shifted so that their maximum is 0."""
+        """Attractions a (P, n), with the utilities shifted so that their maximum is 0."""
         below = self.utilities - self.utilities.max(axis=1, keepdims=True)
         attraction: Floats = np.exp(below / self.logsums[self.nests])
         return attraction

@@ -7,7 +7,7 @@ are mixtures of C components with weights w_c:
     chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
     logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
 
-Any other model predicts every offer as a separate choice set.
+For any other model, every offer is predicted as a separate choice set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OfferValue(Protocol):
 
     @property
     def revenue(self) -> Floats:
-        """(n,) revenue of each alternative if it is chosen."""
+        """Revenue (n,) of each alternative if it is chosen."""
 
     def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
         """Return choice probabilities (B, n) for offers (B, n) to individuals (B,), with 0 for hidden alternatives."""

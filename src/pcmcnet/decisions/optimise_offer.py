@@ -195,7 +195,7 @@ class Offer(ToDictMixin, TableMixin):
             return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
         if self.nodes:
             return f"heuristic: at most {percent(self.gap)} below the best offer"
-        return "heuristic: the only known bound is the largest revenue"
+        return "heuristic: the only known upper bound is the largest revenue"
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each shown alternative."""
@@ -277,8 +277,8 @@ def optimise_offer(
     Raises
     ------
     InputError
-        If the catalogue, the individual or the revenue is invalid, no offer fulfils the constraints, or ``risk`` is set
-        for a model that is not an ensemble.
+        If the catalogue, the individual or the revenue is invalid, if no offer satisfies the constraints, or if
+        ``risk`` is set for a model that is not an ensemble.
     ConfigError
         If a number is out of range.
 

@@ -149,7 +149,7 @@ def write_offers(
     Raises
     ------
     InputError
-        If a table is invalid or has no individuals, or no offer fulfils the constraints.
+        If a table is invalid or has no individuals, or no offer satisfies the constraints.
     ConfigError
         If the seed is out of range.
     """
@@ -210,13 +210,13 @@ class Offers:
     Attributes
     ----------
     labels
-        (n,) labels of the catalogue.
+        Labels of the catalogue, (n,).
     shown
-        (P, n) mask of the alternatives to show to each individual, without the outside option.
+        Mask (P, n) of the alternatives to show to each individual, without the outside option.
     probabilities
-        (P, n) choice probabilities.
+        Choice probabilities, (P, n).
     values
-        (P,) expected revenue per choice.
+        Expected revenue per choice, (P,).
     """
 
     labels: tuple[str, ...]
@@ -321,7 +321,7 @@ def optimise_offers(
     Raises
     ------
     InputError
-        If a table is invalid or has no individuals, or no offer fulfils the constraints.
+        If a table is invalid or has no individuals, or no offer satisfies the constraints.
     ConfigError
         If the seed is out of range.
     """

@@ -187,7 +187,7 @@ def optimise_prices(
     Raises
     ------
     InputError
-        If the catalogue or a column is invalid, no offer fulfils the constraints, or no prices within the bounds keep
+        If the catalogue or a column is invalid, no offer satisfies the constraints, or no prices within the bounds keep
         demand within the inventory.
     ConfigError
         If the options cannot be combined, or a number is out of range.

@@ -318,7 +318,7 @@ def _too_little(margin: Margin, limit: Floats, labels: Sequence[str], prices: Fl
     p = margin.at(prices[None])[0][0]
     worst = int(np.argmax(p / limit))
     return InputError(
-        f"inventory: no prices within the bounds keep demand within the stock. At best, {labels[worst]!r} is chosen by "
-        f"a share of {p[worst]:.4g} of the customers, but its stock is only enough for {limit[worst]:.4g}. Raise the "
-        f"highest price or the inventory of this alternative."
+        f"inventory: no prices within the bounds keep demand within the stock. At best, {labels[worst]!r} has a "
+        f"demand share of {p[worst]:.4g}, but its stock is only enough for {limit[worst]:.4g}. Raise the highest price "
+        f"or the inventory of this alternative."
     )

@@ -124,7 +124,7 @@ def p_values(differences: Floats) -> Floats:
 
 
 def aggregate_by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tuple[Floats, Floats]:
-    """Aggregate the values (S, M) and weights (S,) of sets to values (G, M) and weights (G,) of their groups.
+    """Aggregate the values (S, M) and weights (S,) of sets into values (G, M) and weights (G,) of their groups.
 
     The value of a group is the weighted mean over its sets, and its weight is the sum of their weights, so that the
     weighted mean over groups equals the weighted mean over sets. Resampling groups keeps the dependent sets of a group
@@ -159,7 +159,7 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
     v = np.asarray(values, dtype=np.float64)
     w = np.ones(len(v)) if weights is None else np.asarray(weights, dtype=np.float64)
     if v.ndim not in (1, 2) or w.shape != v.shape[:1]:
-        raise InputError(f"expected values (S,) or (S, M) and weights (S,), got shapes {v.shape} and {w.shape}.")
+        raise InputError(f"expected shape (S,) or (S, M) for values and (S,) for weights, got {v.shape} and {w.shape}.")
     if np.isnan(v).any():
         raise InputError(f"values: expected numbers, got NaN for {int(np.isnan(v).sum())} of {v.size}.")
     if not (np.isfinite(w) & (w >= 0)).all() or not w.any():

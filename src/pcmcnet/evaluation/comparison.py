@@ -1,7 +1,7 @@
 """The result of a comparison: one row per model, with intervals, costs and the paired difference from the best model.
 
-Every metric is the weighted mean over all held-out choice sets. The results of each fold are also kept. The best model
-is the one with the lowest NLL among those that give probabilities.
+Every metric is the weighted mean over all held-out choice sets. The results of each fold are also stored. The best
+model is the one with the lowest NLL among those that give probabilities.
 """
 
 from __future__ import annotations

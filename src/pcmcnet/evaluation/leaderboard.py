@@ -106,8 +106,8 @@ def leaderboard(
         Names of public or simulated tables, or a mapping from names to choice data. Default None: all public and
         simulated tables. A table whose package is not installed is skipped and listed in ``skipped``.
     models
-        Names of registered models, "mnl+individual" or "lc-mnl+individual"; or a mapping from labels to models, or to
-        functions that build a model for a table. Default None: all models whose options all have defaults.
+        A list of names (of registered models, "mnl+individual" or "lc-mnl+individual"), or a mapping from labels to
+        models or to functions that build a model for a table. Default None: all models whose options all have defaults.
     folds
         Number of cross-validation folds per table, at least 2. Default 5.
     seed

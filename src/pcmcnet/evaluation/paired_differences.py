@@ -1,6 +1,6 @@
 """Paired differences: compare each model with the best model, choice set by choice set.
 
-The S test sets of all folds form one sample. Model m has a value v_ms on set s; with weights w,
+The S test sets of all folds form one sample. Model m has the value v_ms on set s, which has weight w_s:
 
     mean of m          sum_s w_s v_ms / sum_s w_s
     difference of m    mean of v_ms - v_bs, with b the best model and v the NLL

@@ -1,4 +1,4 @@
-"""Checks of predictions and true probabilities, which become arrays with one value per alternative (N,).
+"""Check predictions and true probabilities, and convert them to arrays with one value per alternative (N,).
 
 The attribute ``gives`` of a model describes its predictions: "probabilities" (the default), "scores" that are
 normalised to sum to 1 within a set, or a "ranking" from the method ``predict_scores``.
@@ -47,7 +47,7 @@ def gives_of(model: Any) -> Gives:
 def require_predictor(model: Any) -> None:
     """Raise InputError if the model has no method ``predict_log_proba``."""
     if not callable(getattr(model, "predict_log_proba", None)):
-        raise InputError(f"model: expected an object with the method predict_log_proba, got {type(model).__name__}.")
+        raise InputError(f"model: expected an object with a predict_log_proba method, got {type(model).__name__}.")
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:
@@ -80,7 +80,7 @@ def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
     log_p = _per_alternative(model.predict_log_proba(data), data, source, "log-probability", remedy)
     with np.errstate(over="ignore"):  # the check of the sum reports positive log-probabilities
         p = np.exp(log_p)
-    _require_sum(p, data, source, _MODEL_SUM, "It must return logs of probabilities, not scores.")
+    _require_sum(p, data, source, _MODEL_SUM, "The method must return log-probabilities, not scores.")
     return log_p
 
 
@@ -89,7 +89,7 @@ def predicted_scores(model: Any, data: ChoiceData) -> Floats:
     source = f"{type(model).__name__}.predict_scores"
     if not callable(getattr(model, "predict_scores", None)):
         raise InputError(f"{source}: a model that gives a ranking needs this method.")
-    remedy = "A ranking needs a number for every alternative."
+    remedy = "A ranking needs a score for every alternative."
     return _per_alternative(model.predict_scores(data), data, source, "score", remedy)
 
 
@@ -135,7 +135,7 @@ def _floats(values: Any, source: str) -> Floats:
 
 
 def _require_sum(p: Floats, data: ChoiceData, source: str, tolerance: float, remedy: str) -> None:
-    """Raise InputError, naming the first such set, if the probabilities (N,) of a set do not sum to 1."""
+    """Raise InputError, with the id of the set, if the probabilities (N,) of a set do not sum to 1."""
     sums = sum_by_set(p, data.offsets)
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= tolerance))
     if wrong.size:

@@ -3,7 +3,7 @@
 Every value is the weighted mean of a metric (``metrics.py``) over choice sets, with a bootstrap interval
 (``bootstrap.py``) and, for reference, the value for the uniform model. If the table declares persons, persons are
 resampled, because the choices of a person depend on each other. For a model that gives only a ranking, only accuracies
-are computed. Metrics of normalised scores are marked.
+are computed. Metrics computed from normalised scores are marked.
 """
 
 from __future__ import annotations
@@ -329,8 +329,8 @@ def _is_whole(value: Any, least: int) -> bool:
 def discriminating_metrics(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
     """Return the metrics that can differ between models.
 
-    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. This is the case if and only
-    if the top-n accuracy of the uniform model is 1.
+    If no choice set has more than n alternatives, the top-n accuracy of every model, including the uniform model, is 1.
+    Otherwise, the top-n accuracy of the uniform model is below 1.
     """
     return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]
 

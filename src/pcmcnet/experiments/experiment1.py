@@ -48,7 +48,7 @@ AS_PUBLISHED = ", the paper's settings"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model of table 1, with the published row of the paper's table."""
+    """A model of table 1, with its published row in the paper."""
 
     label: str
     row: report.Divergence
@@ -212,7 +212,7 @@ def measure_models(
     Raises
     ------
     TrainingError
-        If the number of parameters of a model differs from the paper.
+        If the number of parameters of a model differs from the number in the paper.
     """
     return [_measure(c, train, fresh, range(seed, seed + (seeds if c.drawn else 1)), device) for c in contestants]
 

@@ -307,7 +307,7 @@ def run_table3(
     if sets is not None and not simulated:
         raise ConfigError("sets is the size of a simulated table: use it with simulated (--simulated).")
     if folds is not None and (simulated or data is not None):
-        raise ConfigError("folds are only supported for larch's table: the other sources have a test part.")
+        raise ConfigError("folds are only supported for larch's table: the other sources have their own test sets.")
     began = time.perf_counter()
     output = require_folder(folder)
     contestants = table3_models(paper_settings=paper_settings, epochs=epochs)

@@ -1,8 +1,8 @@
 """Audit a fitted model: determine which axioms of choice it satisfies on sets drawn from a table.
 
-Violating an axiom is not an error of the model. A logit satisfies nearly all axioms by construction. People's choices
-violate some axioms, and a model that has learnt their context effects violates independence (IIA) and regularity. The
-audit reports the size of the violations and shows the worst cases.
+A violated axiom does not mean that the model is wrong. A logit satisfies nearly all axioms by construction. People's
+choices violate some axioms, and a model that has learnt their context effects violates independence (IIA) and
+regularity. The audit reports the size of the violations and shows the worst cases.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 #     expansion       k copies of every alternative of S: all copies of i have P(i | S)  (Ragain & Ugander, 2016)
 #     copies          one alternative i twice: its copies together have P(i | S), the others lose nothing
 #
-# The size of a violation is the amount by which the axiom fails: a change of the log-ratio for independence, a
+# The size of a violation is the amount by which the axiom fails: a change in the log-ratio for independence, a
 # probability for all other axioms. A logit satisfies all axioms but the last: two copies get 2 P / (1 + P), and the
 # other alternatives lose P (1 - P) / (1 + P).
 
@@ -202,7 +202,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
 
 
 def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
-    """Check uniform expansion: k copies of every alternative keep the probability of the original in total."""
+    """Check uniform expansion: with k copies of every alternative, the copies of each one share its probability."""
     inside = [places_in_set(data, s) for s in sets]
     log_p = predict_sets(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
@@ -253,7 +253,7 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
 
 # -- Axioms ------------------------------------------------------------------------------------------------------------
 
-# Networks compute in float32, where the log p of equal alternatives differ by up to 1e-5, and a change of a log-ratio
+# Networks compute in float32, where the log p of equal alternatives differ by up to 1e-5, and a change in a log-ratio
 # combines four of them. Differences of practical interest are larger.
 ROUNDING_TOLERANCE = 1e-4
 

@@ -7,12 +7,12 @@ the total weight:
     predicted_b = mean probability,    observed_b = share of alternatives that were chosen,
     error of a curve = sum_b w_b |observed_b - predicted_b|.
 
-The alternatives of a set depend on each other, so the bootstrap intervals resample whole sets. The second calibration
-curve uses only the most probable alternative of each set, called the favourite: it shows how often favourites with a
-given probability are chosen. The calibration error is the error of the curve of favourites. The error over all
-alternatives is less informative: it shrinks as sets grow, because most alternatives are correctly predicted to be
-rarely chosen. Sets with one alternative offer no choice and are left out. Even a perfect model has a calibration error
-above 0 by chance, which falls as the number of sets per bin grows.
+The alternatives of a set depend on each other, so the bootstrap resamples whole sets. The second calibration curve uses
+only the most probable alternative of each set, called the favourite: it shows how often favourites with a given
+probability are chosen. The calibration error is the error of the curve of favourites. The error over all alternatives
+is less informative: it shrinks as sets grow, because most alternatives are correctly predicted to be rarely chosen.
+Sets with one alternative offer no choice and are left out. Even a perfect model has a calibration error above 0 by
+chance, which falls as the number of sets per bin grows.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class CalibrationCurve(ToDictMixin):
     Attributes
     ----------
     predicted
-        (B,) mean predicted probability.
+        Mean predicted probability, (B,).
     observed
-        (B,) share of cases that were chosen.
+        Share of cases that were chosen, (B,).
     low, high
-        (B,) limits of the interval for the observed share, which equal ``observed`` if ``resamples`` is 0.
+        Limits (B,) of the interval for the observed share, which equal ``observed`` if ``resamples`` is 0.
     share
-        (B,) share of each bin in the total weight.
+        Share of each bin in the total weight, (B,).
     """
 
     predicted: Floats
@@ -86,9 +86,9 @@ class Calibration(ToDictMixin, ReportPartMixin):
     Attributes
     ----------
     alternatives
-        Curve over all alternatives.
+        Calibration curve of all alternatives.
     first
-        Curve over the most probable alternative of each set.
+        Calibration curve of the most probable alternative of each set.
     n_sets
         Number of sets with at least two alternatives and a positive weight.
     level
@@ -163,7 +163,7 @@ def calibration(
     require_sets(sets)
     sets = sets.subset((sets.weights > 0) & (sets.sizes > 1))
     if not len(sets):
-        raise InputError("every choice set has a single alternative, so there is no choice to calibrate.")
+        raise InputError("every choice set has a single alternative, so there is nothing to calibrate.")
     log_p = predicted_log_p(model, sets)
     chosen = sets.require_chosen("a calibration")
     hit = np.zeros(len(log_p))

@@ -46,9 +46,9 @@ class Chain(NotebookMixin):
     labels
         Labels of the alternatives, or names such as "#2 (A7/A7)" in a table without labels.
     rates
-        (n, n) rates of leaving i for j, scaled so that the largest rate is 1, with 0 on the diagonal.
+        Rates (n, n) of leaving i for j, scaled so that the largest rate is 1, with 0 on the diagonal.
     probabilities
-        (n,) stationary distribution of the rates.
+        Stationary distribution of the rates, (n,).
     choice_set
         Id of the choice set.
     of_class
@@ -81,12 +81,12 @@ class Chain(NotebookMixin):
 
     @property
     def flows(self) -> Floats:
-        """(n, n) long-run number of moves from i to j per unit of time."""
+        """Long-run number of moves from i to j per unit of time, (n, n)."""
         return self.probabilities[:, None] * self.rates
 
     @property
     def net_flows(self) -> Floats:
-        """(n, n) moves from i to j minus moves from j to i per unit of time, which are 0 if the chain is reversible."""
+        """Net number of moves from i to j per unit of time, (n, n), which is 0 if the chain is reversible."""
         return self.flows - self.flows.T
 
     @property

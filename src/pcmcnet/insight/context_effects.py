@@ -1,6 +1,6 @@
 """Measure, search for and map the context effects of a fitted model.
 
-``measure`` computes how adding a third alternative c to {a, b} changes the share of a against b:
+``measure`` computes how adding a third alternative c to {a, b} changes the share of a relative to b:
 
     effect = P(a | {a, b, c}) / (P(a | {a, b, c}) + P(b | {a, b, c})) - P(a | {a, b}).
 
@@ -91,12 +91,12 @@ class ContextCase(ToDictMixin):
 
     @property
     def by_removing(self) -> float:
-        """Change of log P(i) / P(j) when the third alternative is removed."""
+        """Change in log P(i) / P(j) when the third alternative is removed."""
         return self.log_ratio_without - self.log_ratio_with
 
     @property
     def by_adding(self) -> float:
-        """Change of log P(i) / P(j) when the third alternative is added."""
+        """Change in log P(i) / P(j) when the third alternative is added."""
         return self.log_ratio_with - self.log_ratio_without
 
 
@@ -111,13 +111,13 @@ class ContextSearch(ToDictMixin):
     cases
         The strongest cases in descending order.
     removals
-        Number of removals examined, that is, of pairs of a set and an alternative removed from it.
+        Number of removals examined, each of one alternative from one set.
     pairs
         Number of pairs (i, j) examined over all removals.
     questions
         Number of choice sets predicted.
     mean
-        Mean absolute change of the log-ratio over all pairs.
+        Mean absolute change in the log-ratio over all pairs.
     least
         Minimum probability: less probable alternatives were left out.
     """
@@ -140,7 +140,7 @@ class ContextSearch(ToDictMixin):
     def _facts(self) -> str:
         return (
             f"{self.pairs:,} pairs of alternatives with a probability of at least {self.least:g}, in {self.removals:,} "
-            f"sets with one alternative removed; mean |change of log P(i)/P(j)|: {self.mean:.3g}."
+            f"sets with one alternative removed; mean |change in log P(i)/P(j)|: {self.mean:.3g}."
         )
 
     def _cells(self) -> list[list[str]]:
@@ -256,7 +256,7 @@ EXPECTED_SIGNS: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compro
 
 @dataclass(frozen=True, slots=True)
 class ContextEffectRow(ToDictMixin):
-    """Effect of a third alternative c on the share of a against b.
+    """Effect of a third alternative c on the share of a relative to b.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ class ContextEffectRow(ToDictMixin):
     share_without
         Share of a in {a, b}: P(a | {a, b}).
     share_with
-        Share of a against b in {a, b, c}: P(a) / (P(a) + P(b)).
+        Share of a relative to b in {a, b, c}: P(a) / (P(a) + P(b)).
     effect
         Effect of c: ``share_with`` minus ``share_without``.
     expected
@@ -325,7 +325,7 @@ class ContextEffectTable(ToDictMixin, TableMixin):
 def measure(
     model: Predictor, data: Any, a: int, b: int, thirds: Mapping[Kind, int] | Mapping[Kind, Sequence[int]]
 ) -> ContextEffectTable:
-    """Measure the effect of third alternatives on the share of a against b.
+    """Measure the effect of third alternatives on the share of a relative to b.
 
     Parameters
     ----------
@@ -391,7 +391,7 @@ def measure(
 #
 # The map shows the strongest case of `search`, in which an alternative c changes the preference between i and j most.
 # The two most important numeric features of c vary while all other alternatives of the set are present; the map shows
-# the share of i against j. `order_effects` examines in a few sets how many alternatives act jointly.
+# the share of i relative to j. `order_effects` examines in a few sets how many alternatives act jointly.
 
 MAP_CELLS = 24
 ORDER_EFFECT_SETS = 5  # each needs up to 1,013 predictions, or 4,000 if the set is large
@@ -422,16 +422,16 @@ class ContextSummary(ReportPartMixin):
     orders: OrderEffects | None = None
 
     def _short(self) -> str:
-        return f"strongest change of a log-ratio {self.strongest:.2f}"
+        return f"strongest change in a log-ratio {self.strongest:.2f}"
 
     @property
     def strongest(self) -> float:
-        """Largest absolute change of a log-ratio."""
+        """Largest absolute change in a log-ratio."""
         return max((abs(case.by_adding) for case in self.search.cases), default=0.0)
 
     @property
     def has_no_effects(self) -> bool:
-        """True if all changes of log-ratios are within rounding error."""
+        """True if all changes in log-ratios are within rounding error."""
         return self.strongest <= ROUNDING_TOLERANCE
 
     def to_dict(self) -> dict[str, Any]:

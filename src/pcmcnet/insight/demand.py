@@ -44,15 +44,15 @@ class DemandCurve(ToDictMixin, TableMixin):
     scaled
         True if the points are factors, False if they are values.
     points
-        (K,) factors or values at which the shares are predicted.
+        Factors or values at which the shares are predicted, (K,).
     segments
         Names of the segments.
     shares
-        (G, K) predicted shares.
+        Predicted shares, (G, K).
     now
-        (G,) predicted shares without any change.
+        Predicted shares without any change, (G,).
     weights
-        (G,) total weight of the choice sets of each segment.
+        Total weight of the choice sets of each segment, (G,).
     """
 
     column: str

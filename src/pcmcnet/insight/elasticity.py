@@ -2,7 +2,7 @@
 
 For the value x_j of one column and every alternative i of the same set, there are three kinds of responses:
 
-    elasticity   d log p_i / d log x_j     percentage change of p_i when x_j rises by 1%
+    elasticity   d log p_i / d log x_j     percentage change in p_i when x_j rises by 1%
     semi         d log p_i / d x_j         for values that may be 0 or negative
     marginal     d p_i / d x_j             probability per unit
 
@@ -114,7 +114,7 @@ def slopes(
 def chunk_positions(rows: Ints) -> Iterator[Ints]:
     """Yield chunks of positions with at most ``MAX_ROWS_PER_CALL`` rows, given the number of rows of each position.
 
-    A single position with more rows than that forms a chunk by itself.
+    A single position with more rows than ``MAX_ROWS_PER_CALL`` forms a chunk by itself.
     """
     chunk = np.cumsum(rows) // MAX_ROWS_PER_CALL
     yield from np.split(np.arange(len(rows)), np.flatnonzero(np.diff(chunk)) + 1) if len(rows) else []
@@ -172,9 +172,9 @@ def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints
 
 
 def _quotient(log_p: Floats, p: Floats, taken: Floats) -> Floats:  # (2, M), (M,), (M,) -> (M,)
-    """Divide changes of log p by the steps.
+    """Divide changes in log p by the steps.
 
-    Where log p is infinite, use the change of p divided by p, or 0 if p is 0.
+    Where log p is infinite, use the change in p divided by p, or 0 if p is 0.
     """
     both = np.isfinite(log_p).all(axis=0)
     safe = np.where(both, log_p, 0.0)
@@ -263,7 +263,7 @@ class CrossTable(ToDictMixin, TableMixin):
     names
         Names of the G groups.
     values
-        (G, G) response of the row group when the values of the column group change, or 0 if no set offers both groups.
+        Responses (G, G) of the row group when the values of the column group change, or 0 if no set offers both groups.
     """
 
     column: str
@@ -301,7 +301,7 @@ class Responses:
     data
         The choice sets that were predicted.
     p
-        (N,) predicted probabilities.
+        Predicted probabilities, (N,).
     values
         Responses of shape (sum n^2,), for the ordered pairs (i, j) of each set, or (N,) for an individual-level column.
     individual
@@ -317,7 +317,7 @@ class Responses:
 
     @property
     def own(self) -> Floats:
-        """(N,) response of each alternative to its own value, or to the value of the individual."""
+        """Response (N,) of each alternative to its own value, or to the value of the individual."""
         if self.individual:
             return self.values
         return own_responses(self.values, self.data.offsets)
@@ -333,7 +333,7 @@ class Responses:
         Returns
         -------
         array
-            (n, n) responses of i (row) to the value of j (column), or (n,) for an individual-level column.
+            Responses (n, n) of i (row) to the value of j (column), or (n,) for an individual-level column.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class Responses:
 
     @property
     def _mass(self) -> Floats:
-        """(N,) weight of each alternative in an average."""
+        """Weight of each alternative in an average, (N,)."""
         weight: Floats = spread(self.data.weights, self.data.offsets)
         return weight if self.kind == "marginal" else weight * self.p
 
@@ -415,7 +415,7 @@ class Responses:
             If ``column`` is an individual-level column, or the table has no labels and ``by`` is None.
         """
         if self.individual:
-            raise InputError(f"{self.column!r} is an individual-level column and has no cross responses: use table().")
+            raise InputError(f"{self.column!r} is an individual-level column and has no cross effects: use table().")
         if by is None and self.data.labels is None:
             raise InputError("the table has no labels: group the alternatives by a feature, as in between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
@@ -427,7 +427,7 @@ class Responses:
         if self.individual and self.data.labels is None:  # a table needs segments, which only the caller can choose
             mean = float(np.average(np.abs(self.own), weights=self._mass)) if self._mass.any() else 0.0
             return (
-                f"{self.kind}, {self.column}: {len(self.own):,} alternatives, mean size {mean:.4f}; "
+                f"{self.kind}, {self.column}: {len(self.own):,} alternatives, mean absolute value {mean:.4f}; "
                 f"for averages by a feature, use table(by=...)"
             )
         return str(self.table(self.data.schema.alternative if self.individual else None))

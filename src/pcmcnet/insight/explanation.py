@@ -1,6 +1,6 @@
 """Explain a fitted model in several parts, based on a table of choices.
 
-A part that was skipped or cannot be computed is None, and ``left_out`` gives the reason. Expensive parts predict only a
+A part that was skipped or cannot be computed is None, and ``left_out`` gives the reason. Expensive parts use only a
 sample of the choice sets, so their cost does not grow with the table.
 
     part           needs choices  predicts
@@ -97,7 +97,7 @@ def findings(explanation: Explanation) -> tuple[Finding, ...]:
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
-    """Yield findings on a 1% increase and a 10% decrease of the most important numeric feature."""
+    """Yield findings on a 1% increase and a 10% decrease in the most important numeric feature."""
     table = part.tables[0]
     own, other = table.rows[0].own, table.rows[0].other
     name, verb = names[table.column], "raises" if own > 0 else "lowers"
@@ -188,7 +188,7 @@ def _context(part: ContextSummary) -> Iterator[Finding]:
     search = part.search
     if part.has_no_effects:
         text = "The preference between two alternatives does not depend on the others, as in every logit (IIA)."
-        figures = f"largest change of a log-ratio among {search.pairs:,} pairs: {part.strongest:.1g}"
+        figures = f"largest change in a log-ratio among {search.pairs:,} pairs: {part.strongest:.1g}"
     else:
         first = search.cases[0]
         text = (
@@ -197,8 +197,8 @@ def _context(part: ContextSummary) -> Iterator[Finding]:
             f"{first.share_with:.1%}."
         )
         figures = (
-            f"choice set {first.choice_set}: {first.i} against {first.j}, without and with {first.removed}; change of "
-            f"the log-ratio {first.by_adding:+.2f} (mean absolute change of {search.pairs:,} pairs: {search.mean:.3g})"
+            f"choice set {first.choice_set}: {first.i} against {first.j}, without and with {first.removed}; change "
+            f"in log-ratio {first.by_adding:+.2f} (mean absolute change over {search.pairs:,} pairs: {search.mean:.3g})"
         )
     yield Finding(text, figures, "context")
 

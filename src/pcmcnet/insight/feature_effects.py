@@ -59,7 +59,7 @@ class NumericEffects(ReportPartMixin):
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def _short(self) -> str:
-        return f"{len(self.tables)} features, demand curves of {', '.join(self.demand) or 'none'}"
+        return f"{len(self.tables)} features, demand curves for {', '.join(self.demand) or 'none'}"
 
     @property
     def column(self) -> str:

@@ -8,11 +8,11 @@ which values are permuted:
                               "sets"    the values of whole sets, in order, between sets of the same size
                               "rows"    the values of all alternatives, over all sets
 
-The scheme "within" keeps the values of every set, so all shuffled sets are plausible. It permutes values only among the
-alternatives of a set, and thus measures how the column affects the choice within the set. A feature that is constant
-within sets therefore has importance 0 under "within". The scheme "sets" also measures differences between sets, but
-leaves a set unchanged if no other set has the same size. The scheme "rows" mixes the values of very different sets,
-such as short and long trips, and thus predicts sets that never occur.
+The scheme "within" keeps the values of every set, so all shuffled sets are plausible. The scheme "within" permutes
+values only among the alternatives of a set, and thus measures how the column affects the choice within the set. A
+feature that is constant within sets therefore has importance 0 under "within". The scheme "sets" also measures
+differences between sets, but leaves a set unchanged if no other set has the same size. The scheme "rows" mixes the
+values of very different sets, such as short and long trips, and thus makes predictions for sets that never occur.
 
     importance = loss with the column shuffled - loss with the original column
 

@@ -205,7 +205,7 @@ def require_finite_odds(odds: Floats, model: Predictor, data: ChoiceData, place:
 
 
 def _groups(others: Ints, size: int, draws: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield all groups of the given size, or ``draws`` random groups if there are more groups than that."""
+    """Yield all groups of the given size, or ``draws`` random groups if there are more than ``draws`` groups."""
     if math.comb(len(others), size) <= draws:
         yield from combinations(others.tolist(), size)
         return
@@ -326,7 +326,9 @@ class OrderEffects(ToDictMixin, FormatsMixin):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"OrderEffects({self.model}, first order explains {percent(self.orders[0].explained)} of the variance)"
+        return (
+            f"OrderEffects({self.model}, first-order terms explain {percent(self.orders[0].explained)} of the variance)"
+        )
 
     def __getitem__(self, order: int) -> OrderRow:
         """Return the row of an order, counted from 1."""

@@ -38,9 +38,9 @@ class PreferenceMap(NamedTuple):
     Attributes
     ----------
     x, y
-        (cells,) centres of the cells along each feature.
+        Centres of the cells along each feature, (cells,).
     preference
-        (cells, cells) preferences from 0 to 1, where ``preference[j, i]`` is the preference if c = (x[i], y[j]).
+        Preferences (cells, cells) from 0 to 1, where ``preference[j, i]`` is the preference if c = (x[i], y[j]).
     a, b
         Values of the two features of a and of b.
     c
@@ -257,7 +257,7 @@ def preference_map_in_set(
         column = _numbers(sets, name).copy()
         column[at] = values
         sets = with_values(sets, name, column)
-    # 3. Compute the share of a against b in each of these sets.
+    # 3. Compute the share of a relative to b in each of these sets.
     log_p = predicted_log_p(model, sets)
     log_a, log_b = log_p[sets.offsets[:-1]], log_p[sets.offsets[:-1] + 1]
     if np.isneginf(np.maximum(log_a, log_b)).any():

@@ -2,7 +2,7 @@
 
 An alternative is identified by its *flat index* (``place`` in the code), which is its index from 0 to N - 1 in the flat
 columns of a table. All queries of the same kind are predicted in one call, which takes the flat indices of Q sets and
-returns the log-probabilities (sum of sizes,) of one set after another.
+returns the log-probabilities of all sets in one array.
 """
 
 from __future__ import annotations

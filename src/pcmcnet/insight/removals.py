@@ -1,8 +1,8 @@
 """Effects of removing one alternative on the others in its set, as used by the context search and the audit.
 
-The shift of alternative i when r is removed from the choice set S, and the change of a log-ratio, are
+The shift of alternative i when r is removed from the choice set S, and the change in a log-ratio, are
 
-    shift_i = log P(i | S - r) - log P(i | S),        change of log P(i) / P(j) = shift_i - shift_j.
+    shift_i = log P(i | S - r) - log P(i | S),        change in log P(i) / P(j) = shift_i - shift_j.
 
 The pair whose log-ratio changes most consists of the alternatives with the largest and the smallest shift. The mean
 absolute change over all m (m - 1) / 2 pairs follows from the sorted shifts:
@@ -54,7 +54,7 @@ _CONSTANT_OFFER = {
 
 
 def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
-    """Return a warning that effects of removals are extrapolated, or None if the training sets differ in their offers.
+    """Return a warning that removals are extrapolated, or None if the training sets offer different alternatives.
 
     If the model does not record its training table, ``data`` is examined instead.
     """
@@ -63,7 +63,7 @@ def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
         return None
     return (
         f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices from "
-        f"smaller sets were never observed, so effects of removals are extrapolated from the form of the model."
+        f"smaller sets were never observed, so effects of removals are extrapolated from the model's functional form."
     )
 
 
@@ -86,19 +86,19 @@ class Removals:
 
     @property
     def case(self) -> Ints:
-        """(M,) index of the case to which each entry belongs."""
+        """Index of the case to which each entry belongs, (M,)."""
         return np.repeat(np.arange(len(self.removed)), np.diff(self.offsets))
 
     @cached_property
     def shift(self) -> Floats:
-        """(M,) change of log P due to the removal, or NaN if a probability is 0."""
+        """Change (M,) in log P due to the removal, or NaN if a probability is 0."""
         finite = np.isfinite(self.log_with) & np.isfinite(self.log_without)
         shift: Floats = np.full(len(finite), np.nan)
         shift[finite] = self.log_without[finite] - self.log_with[finite]
         return shift
 
     def log_ratios(self, least: float = 0.0) -> LogRatios:
-        """Return the changes of log-ratios, without alternatives that have a probability below ``least``."""
+        """Return the changes in log-ratios, without alternatives that have a probability below ``least``."""
         # 1. Sort the entries of each case by their shift.
         entries = np.flatnonzero(~np.isnan(self.shift) & (self.log_with >= (np.log(least) if least > 0 else -np.inf)))
         case = self.case[entries]
@@ -117,7 +117,7 @@ class Removals:
 
 
 class LogRatios(NamedTuple):
-    """Changes of log-ratios by case, where K of the C cases have at least one pair."""
+    """Changes in log-ratios by case, where K of the C cases have at least one pair."""
 
     cases: Ints  # (K,)
     up: Ints  # (K,) entry, among M, of the alternative whose log P rises most
@@ -145,7 +145,7 @@ def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.
 
 
 def predict_removals(model: Predictor, data: ChoiceData, position: Ints, removed: Ints) -> Removals:
-    """Predict, in one batch, every whole set and every set with one alternative removed."""
+    """Predict probabilities for every whole set and every set with one alternative removed, in one batch."""
     whole, at = np.unique(position, return_inverse=True)
     inside = [places_in_set(data, s) for s in whole]
     others = [inside[k][inside[k] != r] for k, r in zip(at, removed, strict=True)]
@@ -196,15 +196,15 @@ class Attribution(ToDictMixin, TableMixin):
     rivals
         Names of the rivals, in descending order of the size of their effect beyond a logit.
     places
-        (R,) indices of the rivals in the flat columns of the table.
+        Indices of the rivals in the flat columns of the table, (R,).
     rival_p
-        (R,) probabilities of the rivals in the whole set.
+        Probabilities of the rivals in the whole set, (R,).
     without
-        (R,) probability of the alternative after the rival is removed.
+        Probability of the alternative after the rival is removed, (R,).
     push
-        (R,) change of log p of the alternative due to the rival.
+        Change in log p of the alternative due to the rival, (R,).
     beyond
-        (R,) part of the change of log p that a logit cannot explain.
+        Part of the change in log p that a logit cannot explain, (R,).
     """
 
     choice_set: Any
@@ -220,12 +220,12 @@ class Attribution(ToDictMixin, TableMixin):
 
     @property
     def change(self) -> Floats:
-        """(R,) change of the probability due to the rival, usually negative."""
+        """Change (R,) in the probability due to the rival, usually negative."""
         return self.p - self.without
 
     @property
     def change_beyond(self) -> Floats:
-        """(R,) change of the probability beyond the proportional loss of a logit."""
+        """Change in the probability beyond the proportional loss of a logit, (R,)."""
         return self.p / np.maximum(1 - self.rival_p, MIN_PROBABILITY) - self.without
 
     def _cells(self) -> list[list[str]]:

@@ -1,8 +1,8 @@
 """Summary of a table: the number and sizes of its choice sets, its columns, and the choices.
 
 For a numeric feature, comparing the mean over the chosen alternatives with the mean over all offered alternatives shows
-what people prefer. Both means are weighted by the weights of the sets. In the mean over all alternatives, the weight of
-a set is divided equally among its alternatives.
+what people prefer. Both the mean over the chosen alternatives and the mean over all alternatives use the weights of the
+sets. In the mean over all alternatives, the weight of a set is divided equally among its alternatives.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class TableSummary(ToDictMixin, ReportPartMixin):
     has_choices
         True if the choices are known.
     sizes
-        (K,) set sizes that occur, in ascending order.
+        Set sizes (K,) that occur, in ascending order.
     counts
-        (K,) number of sets of each size.
+        Number of sets of each size, (K,).
     columns
         Summaries of the columns.
     labels
@@ -237,11 +237,11 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
     individual
         Values of the individual-level columns.
     names
-        (n,) names of the alternatives.
+        Names of the alternatives, (n,).
     columns
-        Mapping from features to (n,) values, with images as data URIs.
+        Mapping from features to their values (n,), with images as data URIs.
     p
-        (n,) predicted probabilities.
+        Predicted probabilities, (n,).
     chosen
         Index of the chosen alternative, or None if the choice is unknown.
     attribution

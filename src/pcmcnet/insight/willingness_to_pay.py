@@ -36,7 +36,7 @@ from pcmcnet.reports.tables import TableMixin, number
 # -- Trade-offs --------------------------------------------------------------------------------------------------------
 # Trade-offs: marginal rates of substitution between numeric features, for any model.
 #
-# One more unit of x changes the log-probability of alternative i by d log p_i / d x_i. The change of another feature r
+# One more unit of x changes the log-probability of alternative i by d log p_i / d x_i. The change in another feature r
 # that compensates for it is
 #
 #     trade_i = -(d log p_i / d x_i) / (d log p_i / d r_i)
@@ -55,7 +55,7 @@ _MONEY = ("EUR", "USD", "GBP", "CHF", "JPY", "CNY", "CAD", "AUD", "SEK", "NOK", 
 
 @dataclass(frozen=True, slots=True)
 class TradeOff:
-    """The change of the reference feature that compensates for one more unit of a feature.
+    """The change in the reference feature that compensates for one more unit of a feature.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class TradeOffs(ToDictMixin, TableMixin):
 
 
 def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: str) -> TradeOffs:
-    """Compute the change of one feature that compensates for one more unit of each other feature.
+    """Compute the change in one feature that compensates for one more unit of each other feature.
 
     Parameters
     ----------
@@ -247,9 +247,9 @@ class WillingnessToPay(TableMixin):
     price
         The feature that serves as the price.
     ratios
-        (N,) willingness to pay for each alternative, or 0 if the price has no effect.
+        Willingness to pay (N,) for each alternative, or 0 if the price has no effect.
     weights
-        (N,) weight of each ratio, or 0 if the price has no effect.
+        Weight (N,) of each ratio, or 0 if the price has no effect.
     rows
         One row per segment.
     """

@@ -1,4 +1,4 @@
-"""The inner logit of a chain: a utility, linear in an alternative's features, scales the rates of entering it.
+"""The inner logit of a chain: a linear utility of each alternative, which scales the rates of entering the alternative.
 
     u_j = plain_j + (v + V I) . S_j
     plain_j = c(categories of j) + b . numeric features of j + linear terms of its texts, lists and vectors
@@ -9,10 +9,10 @@ exp(u_k). A strongly regularised network therefore shrinks towards a logit and n
 Because u_j depends only on j and on the individual, the chain keeps its properties: invariance to relabelling, uniform
 expansion and contractibility.
 
-The plain part is an ordinary logit and is learnt quickly: its weights have a standard normal prior (numeric columns are
-standardised) instead of weight decay. V contains the tastes of the individual, and v the coefficients of the
-representation. Shapes: numeric (..., F), categorical (..., C), contents of each column (u, ...) and (...), I (B, D0), S
-(B, J, D) -> u (B, J).
+The first part of the utility, plain_j, is an ordinary logit and is learnt quickly: its weights have a standard normal
+prior instead of weight decay. Numeric columns are standardised. V contains the tastes of the individual, and v the
+coefficients of the representation. Shapes: numeric (..., F), categorical (..., C), distinct contents of a column (u,
+...), their positions (...), I (B, D0), S (B, J, D) -> u (B, J).
 
 The coefficient of the k-th numeric column is b_k + v_k + V_k I. If this coefficient must have a given sign, b_k and v_k
 are constrained to that sign, and the sum is set to 0 for individuals whose taste would reverse the sign.
@@ -108,7 +108,8 @@ class LinearUtility(nn.Module):
     custom
         Names of the content columns that a user's module encodes, which have no linear term. Default: none.
     signs
-        Required signs of the coefficients of the numeric columns (F,): 1, -1, or 0 for any. Default: no constraint.
+        Required signs of the coefficients of the numeric columns (F,): 1, -1, or 0 for either sign. Default: no
+        constraint.
     """
 
     low: Tensor | None
@@ -137,12 +138,12 @@ class LinearUtility(nn.Module):
 
     @property
     def plain_weights(self) -> list[nn.Parameter]:
-        """Weights of the plain part of the utility."""
+        """Weights of the plain part of the utility, plain_j."""
         return [*self.constants, self.slopes, *self.worths.parameters()]
 
     @property
     def plain_bounds(self) -> tuple[list[Tensor], list[Tensor]] | None:
-        """Lower and upper bounds of the weights of the plain part, or None if there are no sign constraints."""
+        """Lower and upper bounds of the weights of plain_j, or None if there are no sign constraints."""
         if self.low is None or self.high is None:
             return None
         lower = [self.low if w is self.slopes else torch.full_like(w, -math.inf) for w in self.plain_weights]
@@ -156,7 +157,7 @@ class LinearUtility(nn.Module):
         return utility.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # products of very large inputs overflow
 
     def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[DistinctContents]) -> Tensor:
-        """Return the plain part of u: (..., F), (..., C), contents of each column (u, ...) and (...) -> (...)."""
+        """Return the plain part of u (...), from numeric (..., F), categorical (..., C) and content columns."""
         # A product over no columns is 0, but runtimes of exported graphs may return uninitialised memory.
         exported_without_numbers = torch.compiler.is_exporting() and not len(self.slopes)
         utility = numeric.new_zeros(numeric.shape[:-1]) if exported_without_numbers else numeric @ self.slopes
@@ -184,7 +185,7 @@ class LinearUtility(nn.Module):
 
     @property
     def bounded_weights(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """The coefficients with required signs, with their lower and upper bounds; empty if there are none."""
+        """The coefficients that have required signs, and their lower and upper bounds; empty if there are none."""
         if self.low is None or self.high is None:
             return []
         n_other = len(self.worth) - len(self.slopes)  # numeric columns come last

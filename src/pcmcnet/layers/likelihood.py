@@ -26,8 +26,8 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (
     Returns
     -------
     Tensor
-        Log-probabilities, (B, J). For padding and probabilities of 0, the result is -inf with a gradient of 0, where
-        ``log`` itself would give NaN.
+        Log-probabilities, (B, J). For padding and probabilities of 0, the result is -inf and its gradient is 0, whereas
+        ``log`` itself would give a gradient of NaN.
     """
     if can_run_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
         from pcmcnet.layers import likelihood_triton

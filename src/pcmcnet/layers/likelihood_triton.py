@@ -84,7 +84,7 @@ class _MeanLoss(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["sets", "n"])
 def _mean_forward(log_p, chosen, weight, mean, sums, sets, n, C: tl.constexpr):
-    """Compute the weighted sums over all sets in one program."""
+    """Compute the sum of weighted losses, the sum of weights and the weighted mean over all sets, in one program."""
     wait_for_earlier()
     loss, total = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
     for begin in range(0, sets, C):

@@ -1,8 +1,8 @@
 """Activations, dropout, fully connected layers, and multilayer perceptrons.
 
-Each activation comes with its derivative. For relu (1 if y > 0, else 0), leaky_relu (1 if y > 0, else 0.01), sigmoid (y
-(1 - y)) and tanh (1 - y^2), the derivative follows from the result y, so the result overwrites the input and is all
-that the backward pass needs. For silu and gelu, the backward pass needs the input.
+Each activation comes with its derivative. The derivatives of relu, leaky_relu, sigmoid and tanh follow from the result
+y, so the result overwrites the input and is all that the backward pass needs. For example, the derivative of sigmoid is
+y (1 - y), and that of tanh is 1 - y^2. For silu and gelu, the backward pass needs the input.
 
 On a CPU, dropout draws four or eight mask entries from each 64-bit random number: one random number per entry would
 take longer than the matrix products of a wide hidden layer. An entry uses 8 bits if the probability is a multiple of
@@ -38,8 +38,8 @@ _aten = torch.ops.aten
 class ActivationRule:
     """An activation function, which may overwrite its input, and its derivative.
 
-    ``pull_back_(g, y)`` replaces the gradient g w.r.t. the result by the gradient w.r.t. the input, in place. y is the
-    result, or the input if ``needs_input``.
+    ``pull_back_(g, y)`` replaces the gradient g w.r.t. the result with the gradient w.r.t. the input, in place. y is
+    the result, or the input if ``needs_input``.
     """
 
     apply: Callable[[Tensor], Tensor]

@@ -11,13 +11,13 @@ quantiles of the training column. The curve of a number x is
 so that a linear layer on top can represent any curve with kinks at the knots. This curve is continuous in x, twice
 differentiable between the end knots for splines, and a straight line beyond the end knots.
 
-Contents are the values of columns such as texts or pictures. Each distinct content of a batch is encoded once, and all
-rows with this content share its vector. A content encoder is any module that maps the distinct contents (u, ...) to (u,
-width). The kind of a column determines the encoder input for one content of a vector (standardised numbers), a date and
-time (sines, cosines and a trend), a list (category indices), a text (hashes and values of words) or a picture (numbers
-from 0 to 1 of shape (C, H, W)). The encoder of each kind is in `pcmcnet.data.kinds.networks`, unless the user provides
-one. An encoder must encode contents independently, so that a vector depends only on its content: batch normalisation is
-not allowed. Shapes: numeric (..., F), categorical (..., C) -> (..., width), where F, C and the width may be 0.
+Contents are the values of columns such as texts or pictures. Each distinct value in a batch is encoded once, and all
+rows with this value share its vector. A content encoder is any module that maps the distinct values (u, ...) to vectors
+(u, width). The encoder gets a vector as standardised numbers, a date and time as sines, cosines and a trend, and a list
+as category indices. The encoder gets a text as hashes and values of words, and a picture as an array (C, H, W) of
+numbers from 0 to 1. The encoder of each kind is in `pcmcnet.data.kinds.networks`, unless the user provides one. An
+encoder must encode each value separately, so batch normalisation is not allowed. Shapes: numeric (..., F), categorical
+(..., C) -> (..., width), where F, C and the width may be 0.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def content_encoder(code: ContentCode, custom: Mapping[str, nn.Module | Frozen])
 
 @torch.no_grad()
 def encoder_width(encoder: nn.Module, code: ContentCode) -> int:
-    """Determine the width of an encoder's vectors by encoding two blank contents."""
+    """Determine the width of an encoder's vectors by encoding two blank values."""
     # 1. Make two blank contents on the encoder's device.
     device = next((p.device for p in encoder.parameters()), None)
     dtype = np.float32 if code.dtype == np.uint8 else code.dtype  # pictures are passed as numbers from 0 to 1
@@ -210,7 +210,8 @@ class Representation(nn.Module):
         categorical
             Category indices (..., C), where 0 is an unseen category.
         contents
-            For each content column, its distinct contents (u, ...) and their positions (...). Default: no columns.
+            For each content column, its distinct values (u, ...) and the position (...) of each row's value among them.
+            Default: no columns.
 
         Returns
         -------
@@ -231,7 +232,7 @@ class Representation(nn.Module):
         return torch.cat([self.dropout(torch.cat(parts, -1)), *encoded, numeric], -1)
 
     def _encoded(self, k: int, values: Tensor) -> Tensor:
-        """Encode distinct contents, or raise ConfigError with the column's name if the user's module fails."""
+        """Encode distinct values, or raise ConfigError with the column's name if the user's module fails."""
         encoder = self.encoders[k]
         vectors: Tensor
         if k not in self.custom:
@@ -246,7 +247,7 @@ class Representation(nn.Module):
             raise
         except Exception as error:  # a user's module may raise anything
             raise ConfigError(
-                f"column {name!r}: {kind} failed on {count:,} contents: {type(error).__name__}: {error}"
+                f"column {name!r}: {kind} failed on {count:,} values: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(vectors, Tensor) or vectors.shape != (count, width):
             expected = f"expected {kind} to return vectors of shape ({count}, {width})"

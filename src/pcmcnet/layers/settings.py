@@ -1,9 +1,9 @@
 """Thresholds and sizes that determine which implementation of a layer runs, and how much it processes in one step.
 
 These settings do not change results, except for rounding errors. Each comment states what the number controls and how
-it was chosen: a measurement on the machines of docs/performance.md, a limit of the hardware, or a plausible value that
-was not tuned. To repeat the measurements, run ``python -m benchmarks training stationary prediction`` and, on a GPU,
-``python -m benchmarks.gpu``. Tests may replace any setting, because settings are read at each use.
+it was chosen: a measurement on the machines described in docs/performance.md, a limit of the hardware, or a plausible
+value that was not tuned. To repeat the measurements, run ``python -m benchmarks training stationary prediction`` and,
+on a GPU, ``python -m benchmarks.gpu``. Tests may replace any setting, because settings are read at each use.
 """
 
 # -- threads of a CPU --------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """CPU threads: the number of threads used for a batch, and the division of work among threads.
 
-PyTorch splits every operation among its threads. These threads wait for each other after each operation, and while a
-single thread works alone, for example to draw random numbers. Waiting threads keep their cores busy, so a fit becomes
-many times slower if another process needs the same cores. Even on two idle cores, a second thread makes no network
-faster (measured). Networks therefore run each operation on one thread. A large batch of a wide network is divided into
-parts, and each thread computes one part from beginning to end. Small networks that do not depend on each other are
-trained in parallel. The number of parts depends on the number of threads that PyTorch may use, never on the load of the
-machine.
+PyTorch splits every operation among its threads. The threads wait for each other after each operation, and all but one
+wait while a single thread works, for example to draw random numbers. Waiting threads keep their cores busy, so a fit
+becomes many times slower if another process needs the same cores. In measurements, a second thread made no network
+faster, even on two idle cores. Networks therefore run each operation on one thread. A large batch of a wide network is
+divided into parts, and each thread computes one part from beginning to end. Small networks that do not depend on each
+other are trained in parallel. The number of parts depends on the number of threads that PyTorch may use, never on the
+load of the machine.
 """
 
 from __future__ import annotations

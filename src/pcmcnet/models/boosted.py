@@ -199,7 +199,7 @@ class Boosted(TreeModel):
 
     @property
     def trees_(self) -> UtilityTrees:
-        """The trees, whose sum is the utility."""
+        """The trees; the utility of an alternative is the sum of their values."""
         return self._state.trees
 
     def utilities(self, data: ChoiceData) -> Floats:  # -> (N,)
@@ -256,7 +256,7 @@ class TreeSets:
 
     @classmethod
     def of(cls, data: ChoiceData, x: NDArray[np.float32]) -> TreeSets:
-        """Combine inputs (N, K) with the choices and weights of the data."""
+        """Combine the inputs (N, K) of the trees with the choices and weights in the data."""
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         return cls(x, data.offsets, chosen, data.weights / data.weights.mean())
 
@@ -365,7 +365,7 @@ class UtilityTrees:
 
     @classmethod
     def from_bytes(cls, content: bytes, inputs: int) -> UtilityTrees:
-        """Read the output of :meth:`to_bytes`. Raise ArtifactError unless the trees are valid for ``inputs`` inputs."""
+        """Read the output of :meth:`to_bytes`, or raise ArtifactError if the trees do not fit this number of inputs."""
         try:
             trees = cls(**load_arrays(content))
         except (SafetensorError, TypeError) as error:

@@ -8,9 +8,10 @@
 
 f and g are perceptrons whose input is a single alternative. Only the sum depends on the other alternatives, and each
 layer multiplies this sum by features of i, so each layer raises the order by one. Hence u_i is a polynomial of degree
-order - 1 in 0/1 indicators of which other alternatives are in the set. Order 1 is a logit, in which only the features
-of i matter. Order 2 adds the effect of each other alternative, as in the context-dependent model (CDM). At order k,
-groups of more than k alternatives (including i) have no joint effect: the Möbius terms of orders above k are 0.
+order - 1 in the 0/1 indicators of the presence of the other alternatives. Order 1 is a logit, in which only the
+features of i matter. Order 2 adds the effect of each other alternative, as in the context-dependent model (CDM). At
+order k, groups of more than k alternatives (including i) have no joint effect: the Möbius terms of orders above k are
+0.
 
 The paper does not count i itself, so the paper's first order is order 2 here. The paper divides the sums by the size of
 the set, which mixes the orders if set sizes differ. Here n is the mean size of the training sets, so the order is
@@ -68,7 +69,7 @@ class DeepHaloConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DeepHaloArguments(DeepHaloConfig, EncoderArguments):
-    """Options of DeepHalo, and the argument ``encoders``."""
+    """Constructor arguments of DeepHalo: the options and ``encoders``."""
 
 
 class HaloLayer(nn.Module):

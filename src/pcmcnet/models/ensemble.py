@@ -71,7 +71,7 @@ def log_odds(log_p: Floats) -> Floats:
 
 
 def prediction_interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
-    """Return the prediction interval that contains one more value with probability ``level``."""
+    """Return the prediction interval that contains a new value with probability ``level``."""
     from scipy.special import stdtrit
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
@@ -201,7 +201,7 @@ class Ensemble(Wrapper):
         return self._state.members
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
-        """Learn the statistics of the data that all members need."""
+        """Learn the encoders that all members share."""
         self._inner().survey(train, valid)
 
     # -- predictions ------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Ensemble(Wrapper):
         data
             Choice sets or a table, as for ``predict_proba``.
         level
-            Probability that the interval contains the prediction of one more member. Default 0.9.
+            Probability that the interval contains the prediction of an additional member. Default 0.9.
 
         Returns
         -------
@@ -274,7 +274,7 @@ class Ensemble(Wrapper):
         function
             Function that takes a fitted model and returns a number or an array of the same shape for all members.
         level
-            Probability that the interval contains the value of one more member. Default 0.9.
+            Probability that the interval contains the value for an additional member. Default 0.9.
 
         Returns
         -------

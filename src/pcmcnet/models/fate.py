@@ -51,7 +51,7 @@ class FATEConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FATEArguments(FATEConfig, EncoderArguments):
-    """Options of FATE, and the argument ``encoders``."""
+    """Constructor arguments of FATE: the options and ``encoders``."""
 
 
 class FATENetwork(SetNetwork):

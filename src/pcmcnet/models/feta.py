@@ -38,7 +38,7 @@ class FETAConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FETAArguments(FETAConfig, EncoderArguments):
-    """Options of FETA, and the argument ``encoders``."""
+    """Constructor arguments of FETA: the options and ``encoders``."""
 
 
 class FETANetwork(SetNetwork):

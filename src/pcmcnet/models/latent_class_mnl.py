@@ -64,7 +64,7 @@ class LatentClassMNLConfig(LogitConfig):
         Largest number of classes that ``classes="auto"`` considers. Default 4.
     by
         Unit that is assigned to a class: each "person", with the same class in all choice sets, or each choice "set".
-        Default "person", which means each choice set if the table has no person column.
+        Default "person"; if the table has no person column, each choice set is a unit.
     membership
         Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
         all individual-level columns that do not vary within a person, and "1" means no covariates.
@@ -76,8 +76,8 @@ class LatentClassMNLConfig(LogitConfig):
     prior
         Precision of a normal prior with mean 0 on each coefficient of a standardised column, and on the differences
         between classes in membership coefficients. The prior keeps the estimates finite and is not included in the
-        standard errors. A value of 0 gives maximum likelihood. Default "auto": 0.001 if ``classes`` is a number, which
-        hardly changes the estimates, and 0.1 if ``classes`` is "auto", which predicts better.
+        standard errors. A value of 0 gives maximum likelihood. Default "auto": 0.001, which hardly changes the
+        estimates, if ``classes`` is a number, and 0.1, which improves predictions, if ``classes`` is "auto".
     """
 
     classes: int | Literal["auto"] = "auto"
@@ -378,7 +378,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 def _mixture_data(
     design: Design, membership: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons
 ) -> MixtureData:
-    """Return the data of the mixture likelihood."""
+    """Return the data that the mixture likelihood needs."""
     logit = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
     return MixtureData(logit, persons.number, membership.matrix(persons.table), persons.weights(sets))
 

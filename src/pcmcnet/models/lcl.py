@@ -101,7 +101,7 @@ class LCLConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LCLArguments(LCLConfig, EncoderArguments):
-    """Options of the linear context logits, and the argument ``encoders``."""
+    """Constructor arguments of the linear context logits: the options and ``encoders``."""
 
 
 class ContextLogit(SetNetwork):
@@ -156,7 +156,7 @@ class LCL(SetModel):
         return sorted(effects, key=lambda effect: -abs(effect.effect))
 
     def summary(self) -> Summary:
-        """Return a summary with the largest context effects, and facts about training."""
+        """Return a summary with the largest context effects and details of the training."""
         plain, effects = super().summary(), self.context_effects()
         shown, n = effects[:MAX_SHOWN_EFFECTS], len(effects)
         count = f"all {n}" if n == len(shown) else f"the {len(shown)} largest of {n:,}"
@@ -190,7 +190,7 @@ class DLCLNetwork(ContextLogit):
         self.shares_of = nn.Parameter(torch.zeros(width, individual_width)) if individual_width else None  # W
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """Return scores (B, D, J), one per component, given inputs (B, D0) and (B, J, D) and a mask (B, J)."""
+        """Return scores (B, D, J) by component, given individuals (B, D0), alternatives (B, J, D) and a mask (B, J)."""
         means = set_means(alternatives, mask).unsqueeze(-1)  # (B, D, 1)
         return (self.intercepts + means * self.slopes) @ alternatives.mT
 
@@ -233,7 +233,7 @@ class DLCL(SetModel):
         super().__init__(**options)
 
     def summary(self) -> Summary:
-        """Return a summary with the share and largest context effect of each component, and facts about training."""
+        """Return a summary with each component's share and largest context effect, and details of the training."""
         plain = super().summary()
         assert isinstance(self.network_, DLCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)

@@ -55,7 +55,7 @@ class LearningMNLConfig(SetNetworkConfig):
     ----------
     linear
         Numeric features that enter the utility linearly, each with a coefficient; all other columns are inputs of the
-        network. "auto" means all numeric features whose kind is not a curve (piecewise or spline).
+        network. "auto" means all numeric features except those of kind "piecewise" or "spline".
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -80,7 +80,7 @@ def _linear_columns(linear: Any) -> tuple[str, ...] | Literal["auto"]:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningMNLArguments(LearningMNLConfig, EncoderArguments):
-    """Options of the learning MNL, and the argument ``encoders``."""
+    """Constructor arguments of the learning MNL: the options and ``encoders``."""
 
 
 class LearningNetwork(SetNetwork):
@@ -191,7 +191,7 @@ class LearningMNL(SetModel):
         return {name: float(e) / unit for (name, (_, _, unit)), e in zip(linear.items(), errors, strict=True)}
 
     def summary(self) -> Summary:
-        """Return a summary with the linear coefficients, their standard errors, and facts about training."""
+        """Return a summary with the linear coefficients, their standard errors, and details of the training."""
         facts = super().summary().facts
         errors = self.standard_errors
         rows = tuple(

@@ -115,7 +115,7 @@ class FittedLinearPCMC(FittedState):
 
 
 class LinearPCMC(ChainModel):
-    """Pairwise choice Markov chain whose log-rates are linear in the features of the alternative that is entered.
+    """Pairwise choice Markov chain whose log-rates are linear in the features of the destination alternative.
 
     Each item, identified by its label, has its own weights for the rates of leaving it.
 
@@ -224,7 +224,7 @@ class LinearPCMC(ChainModel):
         return int(self.weights_.size)
 
     def summary(self) -> Summary:
-        """Return a table of the weights: the effects of the entered alternative's columns on each log-rate."""
+        """Return a table of the weights: the effects of the destination's columns on each log-rate."""
         columns, record = column_names(self.encoder_.features), self._state.record
         facts = {
             **self._common_facts(),

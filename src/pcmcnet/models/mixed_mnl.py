@@ -297,7 +297,7 @@ class MixedPredictions(LogitModel):
         return self._state.mean_designs
 
     def _persons(self, sets: ChoiceData, clusters: Ints | None) -> Persons:
-        """Return the units with their own coefficients. Raise ConfigError if by="person" and there are no persons."""
+        """Return the persons or sets with their own coefficients. Raise ConfigError for by="person" without persons."""
         if self.config.by == "person" and sets.schema.person is None:
             raise ConfigError("by='person' needs persons: read the table with person=<column>, or use by='set'.")
         persons = Persons.of(sets, "set" if self.config.by == "set" else "person")
@@ -389,7 +389,7 @@ class MixedPredictions(LogitModel):
         return ConditionalCoefficients(ids, tuple(names), means[:, shown], deviations[:, shown])
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
-        """Return minus the ratio of two coefficients that are not random, or of the means of normal coefficients.
+        """Return the negative ratio of two coefficients that are not random, or of the means of normal coefficients.
 
         Parameters
         ----------
@@ -436,7 +436,7 @@ class MixedPredictions(LogitModel):
         mixing, population = self.mixing_, self.population_
         population = replace(population, draws=replace(population.draws, number=_TASTE_DRAWS))
         if mixing.who and data is None:
-            raise InputError(f"the coefficients depend on {', '.join(mixing.who)}: pass data with the individuals.")
+            raise InputError(f"the coefficients depend on {', '.join(mixing.who)}: pass data on the individuals.")
         h = self._covariates(self._read(data)) if mixing.who else np.zeros((1, 0))
         individuals = h[np.lexsort(h.T)][:: max(len(h) // _TASTE_INDIVIDUALS, 1)] if mixing.who else h
         random = [r.column for r in mixing.random]
@@ -647,7 +647,7 @@ class MixedMNL(MixedPredictions):
 
 
 def _simulation_record(maximum: SimulatedMaximum, estimates: Estimates) -> SimulationRecord:
-    """Return the log-likelihood with a second set of draws, and the largest shift of an estimate."""
+    """Return the log-likelihood with a second set of draws, and the largest change in an estimate."""
     errors = np.sqrt(np.maximum(np.diag(estimates.covariance("classical")), 1e-300))
     shift = float(np.max(np.abs(maximum.shift) / errors, initial=0.0, where=errors > 1e-150))
     return SimulationRecord(log_likelihood=maximum.other_log_likelihood, largest_shift=shift)

@@ -1,4 +1,4 @@
-"""Nested logit (Williams, 1977, and McFadden, 1978): alternatives of a nest are closer substitutes.
+"""Nested logit (Williams, 1977, and McFadden, 1978): alternatives in the same nest are closer substitutes.
 
 The choice probability of an alternative i in nest m depends on the utilities v and the log-sum parameters l_m:
 

@@ -113,9 +113,9 @@ class PCMCConfig:
         "lbfgs" searches over log-rates. "slsqp", the method of the original paper, searches over rates with q_ij + q_ji
         >= 1, and supports no ridge and at most 12 items.
     ridge
-        Precision of a normal prior on the log-rates, centred at the chain of the Bradley-Terry model. 0 gives maximum
-        likelihood. "auto" chooses a value on held-out choice sets; the value may be infinite, which gives the
-        Bradley-Terry model itself. The method "slsqp" ignores the ridge.
+        Precision of a normal prior on the log-rates, centred at the chain of the Bradley-Terry model. A ridge of 0
+        gives maximum likelihood. "auto" chooses a value on held-out choice sets; the value may be infinite, which gives
+        the Bradley-Terry model itself. The method "slsqp" ignores the ridge.
     speeds
         Share of the ridge that applies to the product q_ij q_ji, which measures how fast the chain moves between two
         items. The full ridge applies to the odds q_ij / q_ji.
@@ -379,7 +379,7 @@ class PCMC(LatentClasses, ChainModel):
         return K * n * (n - 1) + K - 1
 
     def summary(self) -> Summary:
-        """Return a table of the items with how often each was offered and chosen in training."""
+        """Return a table that shows how often each item was offered and chosen in training."""
         state, record = self._state, self._state.record
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
@@ -514,7 +514,7 @@ class ChainSearch:
         return FittedRates(problem.chains(minimum.x), minimum, (minimum.value,), informed, penalty)
 
     def _descend(self, folds: Sequence[Fold], classes: int) -> Descent:
-        """Try all penalties of the ladder, or only the penalty given as an option."""
+        """Try a sequence of penalties, or only the penalty given as an option."""
         paths, ridge = [self._class_path(fold, classes) for fold in folds], self.config.ridge
         mean_weight = float(held_out_weights(folds).mean())
         return search_penalty(folds, paths, PENALTY_LADDER if ridge == "auto" else (ridge / mean_weight,))

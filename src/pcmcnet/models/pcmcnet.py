@@ -61,7 +61,7 @@ class PCMCNetConfig(NetworkConfig):
     epsilon
         Constant that is added to all rates.
     utility
-        "linear" adds a linear utility of the alternative that is entered to the log-rates, so that the network learns
+        "linear" adds a linear utility of the destination alternative to the log-rates, so that the network learns
         deviations from a multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`).
         "none" adds no utility.
     initialisation
@@ -77,16 +77,17 @@ class PCMCNetConfig(NetworkConfig):
         (:mod:`pcmcnet.models.networks.network_config`).
     classes
         Number of latent classes, each with its own chain (:mod:`pcmcnet.models.networks.chain_network`). "auto" uses
-        several classes if they improve the prediction of held-out sets by more than noise.
+        several classes if they significantly improve the prediction of held-out sets.
     by
         Unit that is assigned to a class: each "person" (if the table has a person column), or each choice "set".
     members
         Number of networks that are trained from different seeds and whose probabilities are averaged. The average
-        predicts better than a single network. "auto" means 6 networks if the weight decay is learnt. On large tables
-        it means fewer networks, as many as one CPU thread trains in about five minutes: 6 networks on up to 500,000
-        choice sets of four alternatives, 3 on a million. Tables on disk, latent classes, texts and images get 1
-        network. Some of the networks also use piecewise-linear inputs, if this improves the prediction of held-out
-        sets (:mod:`pcmcnet.models.networks.averaged_members`).
+        predicts better than a single network. "auto" means 6 networks if the weight decay is learnt. On large tables,
+        "auto" means one network and as many others as one CPU thread trains in about five minutes: 6 networks in total
+        for up to 500,000 choice sets of four alternatives, and 3 for a million. If the table is on disk or contains
+        texts or images, or if there are latent classes, "auto" means 1 network. Some of the networks also use
+        piecewise-linear inputs, if this improves the prediction of held-out sets
+        (:mod:`pcmcnet.models.networks.averaged_members`).
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -120,7 +121,7 @@ class PCMCNetConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PCMCNetArguments(PCMCNetConfig, EncoderArguments):
-    """Options of PCMC-Net, and the argument ``encoders``."""
+    """Constructor arguments of PCMC-Net: the options and ``encoders``."""
 
 
 class PCMCNet(MixtureModel, ChainModel):

@@ -71,7 +71,7 @@ class PointerNetworkConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PointerNetworkArguments(PointerNetworkConfig, EncoderArguments):
-    """Options of the pointer network, and the argument ``encoders``."""
+    """Constructor arguments of the pointer network: the options and ``encoders``."""
 
 
 class PointingNetwork(ChoiceNetwork):
@@ -114,7 +114,7 @@ class PointingNetwork(ChoiceNetwork):
         return scores.masked_fill(~batch.mask, -math.inf).log_softmax(-1)
 
     def encode(self, steps: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Read alternatives (B, J, D) in order. Return their encodings (B, J, H) and the last state, 2 x (B, H)."""
+        """Read alternatives (B, J, D) in order. Return encodings (B, J, H) and the last state, two tensors (B, H)."""
         lengths = mask.sum(1).cpu()  # pack_padded_sequence needs them on the host
         inputs = self.dropout(torch.tanh(self.read(steps)))
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)

@@ -54,7 +54,7 @@ class ResLogitConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ResLogitArguments(ResLogitConfig, EncoderArguments):
-    """Options of ResLogit, and the argument ``encoders``."""
+    """Constructor arguments of ResLogit: the options and ``encoders``."""
 
 
 class ResidualUtilities(SetNetwork):

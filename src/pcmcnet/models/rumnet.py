@@ -61,7 +61,7 @@ class RUMnetConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RUMnetArguments(RUMnetConfig, EncoderArguments):
-    """Options of RUMnet, and the argument ``encoders``."""
+    """Constructor arguments of RUMnet: the options and ``encoders``."""
 
 
 class RandomUtilities(SetNetwork):

@@ -3,11 +3,11 @@
     u_i = constants of the categories of i  +  sum over numbers k of  b_k(I) x_ik  +  contents and categories, weighted
     b(I) = b + f(I),    f a network of the individual's columns;    p = softmax(u) over the set
 
-The network f also computes weights for the categories and contents of an alternative, so the label constants also
-differ between individuals. The utility is linear in the numeric columns, so each individual has their own coefficients,
-and ratios of these coefficients give values of time. If f is constant, the model is a multinomial logit. A sign
-constraint on a coefficient holds for every individual: values with the opposite sign are set to 0. Shapes: I (B, D0) ->
-weights (B, D) of S (B, J, D).
+The network f also computes the coefficients of categorical and content columns, so the alternative-specific constants
+also differ between individuals. The utility is linear in the numeric columns, so each individual has their own
+coefficients, and ratios of these coefficients give values of time. If f is constant, the model is a multinomial logit.
+A sign constraint on a coefficient holds for every individual: values with the opposite sign are set to 0. Shapes: I (B,
+D0) -> weights (B, D) of S (B, J, D).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TasteNetConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TasteNetArguments(TasteNetConfig, EncoderArguments):
-    """Options of TasteNet, and the argument ``encoders``."""
+    """Constructor arguments of TasteNet: the options and ``encoders``."""
 
 
 class TasteUtility(LinearUtility):
@@ -135,7 +135,7 @@ class TasteNet(SetModel):
 
         Returns
         -------
-        Coefficients (S,) by column, per unit of the column. Columns whose kind is a curve are left out, and so are
+        Coefficients (S,) by column, per unit of the column. Piecewise and spline columns are left out, as are
         long-tailed columns if tails="bend".
         """
         assert isinstance(self.network_, TasteNetwork)

@@ -7,8 +7,9 @@
     p   = softmax(u)
 
 A block computes z + attention(norm(z), norm(context)), then z + perceptron(norm(z)). There is no positional encoding,
-so the order of the alternatives does not matter. All alternatives of the set are candidates. Padding is masked in the
-attention. Shapes: width W, M heads: e, a, c (B, J, W), attention (B, M, J, J) -> u (B, J).
+so the order of the alternatives does not matter. Every alternative of the set is both a candidate and a part of the
+assortment. Padding is masked in the attention. Shapes: width W, M heads: e, a, c (B, J, W), attention (B, M, J, J) -> u
+(B, J).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class TCNetConfig(SetNetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TCNetArguments(TCNetConfig, EncoderArguments):
-    """Options of the transformer choice net, and the argument ``encoders``."""
+    """Constructor arguments of the transformer choice net: the options and ``encoders``."""
 
 
 class Attention(nn.Module):

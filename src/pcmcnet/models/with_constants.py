@@ -9,7 +9,7 @@ alternative-specific constants.
 
 The shares are the gradient of a convex function of d, so the solution is unique up to a common constant. The solution
 is found by Newton steps with the derivatives of a logit. A step is halved until it reduces the error, so the method
-also works for other models. Shapes: N alternatives of S sets, L labels.
+also works for models that are not logits. Shapes: N alternatives of S sets, L labels.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _state(model: ChoiceModel, constants: Mapping[str, float]) -> FittedConstant
 
 
 def find_constants(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the constants with which a model's shares on a table equal the known shares. The first is 0."""
+    """Return the constants with which a model's shares on a table equal the known shares. The first constant is 0."""
     log_p = model._log_proba(data)
     codes, target = require_target(data, shares)
     constants = solve_constants(lambda d: log_softmax_by_set(log_p + d[codes], data.offsets), data, codes, target)
@@ -222,8 +222,8 @@ def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints,
     for label, share in shares.items():
         if share > offered[order[label]] + _ACCEPTED:
             raise InputError(
-                f"a share of {share:.4g} for {label!r} is not possible: it is available in {offered[order[label]]:.4g} "
-                f"of the choice sets, by weight."
+                f"a share of {share:.4g} for {label!r} is not possible: the alternative is available in only "
+                f"{offered[order[label]]:.4g} of the choice sets, by weight."
             )
     target = np.array(list(shares.values()))
     return codes, target / target.sum()

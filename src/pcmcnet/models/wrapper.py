@@ -31,7 +31,7 @@ MAX_DEPTH = 4  # levels of models inside models
 
 
 def instance_property(value: Callable[[Any], Any]) -> Any:
-    """Return a property that depends on the inner model. Other models have a class variable instead."""
+    """Return a property for a value that depends on the inner model and is a class variable in other models."""
     return property(value)
 
 
@@ -127,7 +127,7 @@ class SingleModelWrapper(Wrapper):
     _state: FittedWrapper
 
     def _fit_inner(self, train: Sets, valid: Sets | None, run: FitRun) -> ChoiceModel:
-        """Fit the inner model, with the validation part if it stops early."""
+        """Fit the inner model, with the validation part if the model uses early stopping."""
         inner = self._inner()
         return inner.fit(train, valid if inner.stops_early else None, **run.inner_arguments)
 

@@ -53,11 +53,11 @@ class ChainChart(NamedTuple):
     labels
         Labels of the n alternatives.
     probabilities
-        (n,) probabilities of the alternatives.
+        Probabilities (n,) of the alternatives.
     rates
-        (n, n) rates between the alternatives.
+        Rates (n, n) between the alternatives.
     places
-        (n, 2) positions of the alternatives on the unit circle, clockwise from the top.
+        Positions (n, 2) of the alternatives on the unit circle, clockwise from the top.
     arrows
         The flows between the alternatives, the weakest first, so that the strongest are drawn on top.
     circulation

@@ -54,9 +54,9 @@ class ContextEffectsChart(NamedTuple):
     labels
         Choice set and alternatives of each case.
     share_without, share_with
-        (cases,) P(i) / (P(i) + P(j)) without and with the third alternative.
+        Shares (cases,) P(i) / (P(i) + P(j)) without and with the third alternative.
     by_adding
-        (cases,) change of log P(i) / P(j) when the third alternative is added.
+        Change (cases,) in log P(i) / P(j) when the third alternative is added.
     """
 
     labels: tuple[str, ...]
@@ -156,7 +156,7 @@ def plot_context_effects(search: ContextSearch, ax: Axes | None = None, *, most:
     axes.set_yticks(lines, [escape_dollars(label) for label in chart.labels], fontsize="small")
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("share of the first alternative against the second; at right: change of the log-ratio")
+    axes.set_xlabel("share of the first alternative against the second; on the right: change in the log-ratio")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     return axes
 
@@ -180,7 +180,7 @@ def order_chart(effects: OrderEffects, what: OrderView = "orders") -> Chart:
             colours=[0] * len(rows),
             notes=[f"{row.explained:.1%}" for row in rows],
         )
-        title = "mean |contribution| to log-odds; at right: cumulative variance explained"
+        title = "mean |contribution| to log-odds; on the right: cumulative variance explained"
         names = tuple(f"order {row.order}" for row in rows)
         return Chart(marks=(bars,), rows=names, x=Axis(title=title), inches=row_inches(len(rows), 0.32))
     # 2. Terms, named by the pair of alternatives and the alternatives that act on it.
@@ -247,7 +247,7 @@ def draw_preference_maps(
         Names of the two features, for the axes (default "attribute 1" and "attribute 2").
     contexts
         Positions of third alternatives to mark, by their effect on a (default: the positions in figure 2 of the paper).
-        For example, "attraction" is marked as c with index A.
+        For example, "attraction" is marked as c with the subscript A.
     error
         Title and error map (see :func:`preference_error`) for an additional last panel with a separate scale (default:
         no such panel).
@@ -417,7 +417,7 @@ def draw_preference_map(
 
 
 def map_figure(preference_map: PreferenceMap, features: tuple[str, str], names: tuple[str, str, str]) -> Figure:
-    """Return a preference map as a figure for a report. ``names`` are the names of i, j and the third alternative."""
+    """Return a preference map as a report figure. ``names`` contains the names of i, j and the third alternative."""
     # 1. Draw the map in colours, limited to the range of a share.
     (i, j, third), (x, y) = names, features
     least, most, reach = (

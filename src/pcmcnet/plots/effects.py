@@ -1,7 +1,7 @@
 """Plots of what drives predictions: importance of columns, demand curves, categories, rivals, taste distributions.
 
 Rows are sorted with the largest value on top. A note reports the number of rows left out. A demand curve has one line
-per segment, plotted against the percentage change of a column or against its values. A dot marks the current value.
+per segment, plotted against the percentage change in a column or against its values. A dot marks the current value.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def importance_chart(importance: Importance, names: ColumnNames = DEFAULT_NAMES,
         x=Axis(title=f"increase in {noun} when shuffled", values="+.4f"),
         note=_left_out(len(importance.rows) - len(rows)),
         caption="Increase in prediction error when a column is shuffled. Lines: 95 % intervals.",
-        numbers=[["shuffled", f"increase of {LOSS_NAMES[importance.loss]}", "spread", "95 % interval"], *cells],
+        numbers=[["shuffled", f"increase in {LOSS_NAMES[importance.loss]}", "spread", "95 % interval"], *cells],
         inches=row_inches(len(rows)),
     )
 
@@ -168,7 +168,7 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
             )
     # 3. Label the axes with the column that changes and the alternatives whose share is shown.
     followed = list(dict.fromkeys(curve.of for curve in named.values()))
-    label = f"change of {names[column]}" if scaled else names.label(column)
+    label = f"change in {names[column]}" if scaled else names.label(column)
     label = f"{label} of {changed}" if changed else label
     share = "predicted share" if each_its_own and len(followed) > 1 else f"predicted share of {' and '.join(followed)}"
     now = [f"{curve.now[g]:.4f}" for curve in named.values() for g in range(len(curve.segments))]
@@ -438,7 +438,7 @@ def rival_changes_figure(attribution: Attribution) -> Figure:
     return Figure(
         traces=tuple(traces),
         layout={
-            "xaxis": page_axis(Axis(title="change of the probability", ticks=f"+.{decimals + 1}~%")),
+            "xaxis": page_axis(Axis(title="change in probability", ticks=f"+.{decimals + 1}~%")),
             "yaxis": names_axis(),
             "barmode": "relative",
             "showlegend": True,
@@ -464,9 +464,9 @@ class TasteChart(NamedTuple):
     title
         Name and distribution of the coefficient.
     edges
-        (B + 1,) edges of the bins.
+        Edges (B + 1,) of the bins.
     density
-        (B,) density in each bin.
+        Density (B,) in each bin.
     median
         Median of the coefficient.
     note

@@ -78,13 +78,13 @@ class LearningCurve(NamedTuple):
     Attributes
     ----------
     epoch
-        (epochs,) epoch numbers.
+        Epoch numbers (epochs,).
     train_loss
-        (epochs,) training loss.
+        Training losses (epochs,).
     valid_epoch, valid_loss
-        (validated,) epochs with a validation loss, and these validation losses.
+        Epochs (validated,) with a validation loss, and these validation losses.
     lr
-        (epochs,) learning rate.
+        Learning rates (epochs,).
     best_epoch
         The first epoch with the lowest validation loss, or None if there is no validation part.
     """

@@ -1,7 +1,7 @@
 """Write the report of an explanation: report.html, report.md and explanation.json in one folder.
 
-The same sections are shown in notebooks. A part that was left out has no section. The end of the report gives the
-reason.
+The same sections are shown in notebooks. A part that was left out has no section, and the end of the report gives the
+reason for the omission.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def overview_section(explanation: Explanation) -> Section:
         tiles.append(("most important", explanation.names[first.name], effect))
     if explanation.context is not None:
         size = "none" if explanation.context.has_no_effects else f"{explanation.context.strongest:.2f}"
-        tiles.append(("strongest context effect", size, "change of a log-ratio"))
+        tiles.append(("strongest context effect", size, "change in a log-ratio"))
     if explanation.axioms is not None:
         checked = [f for f in explanation.axioms.findings if f.verdict != "not checked"]
         tiles.append(("axioms obeyed", f"{len(explanation.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
@@ -163,7 +163,7 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
 
 
 def part_section(part: Any) -> Section:
-    """Return the section of one part of an explanation, or the first sections of a whole explanation as one."""
+    """Return the section on one part of an explanation, or one section with the opening of a whole explanation."""
     if isinstance(part, Explanation):
         blocks = [block for section in _opening(part) for block in section.blocks]
         return Section(title=part.title, blocks=tuple(blocks))

@@ -69,7 +69,7 @@ _HEADERS = (  # of the tables of numeric, categorical and other columns
 _OF = {"feature": "alternative", "individual": "individual", "label": "alternative"}
 _TRAINING = {
     "fingerprint": "training table (SHA-256)",
-    "drawn_from": "drawn from table (SHA-256)",
+    "drawn_from": "source table (SHA-256)",
     "choice_sets": "training choice sets",
     "alternatives": "training alternatives",
 }
@@ -97,7 +97,7 @@ def elasticities_section(part: NumericEffects, names: ColumnNames = DEFAULT_NAME
         for table in part.tables
     ]
     text = (
-        f"Relative change of the probability of an alternative if a feature of this alternative, or of one rival, "
+        f"Relative change in the probability of an alternative if a feature of this alternative, or of one rival, "
         f"rises by one per cent (elasticity) or by one unit (semi-elasticity: 0.05 means 5%). Averages over "
         f"{part.sets:,} choice sets, weighted by predicted probability."
     )
@@ -127,7 +127,7 @@ def categories_section(part: AllCategories, names: ColumnNames = DEFAULT_NAMES) 
 
 
 def trade_offs_section(part: TradeOffs, names: ColumnNames = DEFAULT_NAMES) -> Section:
-    """Return the section on trade-offs: the change of one feature that compensates for one more unit of another."""
+    """Return the section on trade-offs: the change in one feature that compensates for one more unit of another."""
     reference = names.label(part.reference)
     header = ["one more of", f"compensated by {reference}", "quartiles over alternatives", "opposite sign"]
     rows = []
@@ -165,7 +165,7 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
     if part.has_no_effects:
         text = (
             f"The model has no context effects: no alternative changes the preference between two others, as in a "
-            f"logit (IIA). In {sample}, the largest change of a log-ratio is {part.strongest:.1g}, which is rounding "
+            f"logit (IIA). In {sample}, the largest change in a log-ratio is {part.strongest:.1g}, which is rounding "
             f"error."
         )
         return Section(name="context", title="Context effects", blocks=(Text(text),))
@@ -177,7 +177,7 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
         f"{first.choice_set}: the share of {first.i} against {first.j} is {first.share_with:.1%} with {first.removed} "
         f"and {first.share_without:.1%} without it."
     )
-    header = ["choice set", "third", "i", "j", "share of i with third", "without it", "change of log-ratio"]
+    header = ["choice set", "third", "i", "j", "share of i with third", "without it", "change in log-ratio"]
     rows = [
         [str(c.choice_set), c.removed, c.i, c.j, f"{c.share_with:.1%}", f"{c.share_without:.1%}", f"{c.by_adding:+.3f}"]
         for c in search.cases

@@ -37,7 +37,7 @@ class SearchChart(NamedTuple):
     failed
         Failed trials.
     best_so_far
-        (trials,) lowest loss of all complete trials so far, or NaN before the first complete trial.
+        Lowest loss (trials,) of all complete trials so far, or NaN before the first complete trial.
     best
         The best trial.
     limits
@@ -156,7 +156,7 @@ def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials
     require_word("what", what, ("trials", "importance"))
     chart = search_chart(tuning)
     if what == "importance" and not chart.importance:
-        raise InputError("the importance of the dimensions is not available: run more trials.")
+        raise InputError("the importance of the options is not available: run more trials.")
     axes = axes_for(ax, (6.4, 4.0))
     (_draw_history if what == "trials" else _draw_importance)(axes, chart)
     return axes

@@ -1,7 +1,7 @@
 """Turn the sections of a report into an HTML page, a Markdown file or plain text.
 
-This package does not depend on any particular kind of result, so every stage can use it. A result is turned into
-sections once. Each command writes these files, with sections built by these modules:
+This package does not depend on any particular kind of result, so every other subpackage can use it. A result is turned
+into sections once. Each command writes these files, with sections built by these modules:
 
     command      files                                             modules
     explain      report.html, report.md, explanation.json          plots/report.py

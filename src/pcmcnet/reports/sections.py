@@ -95,9 +95,9 @@ class Points:
 class Table:
     """A table of text cells, the header row first.
 
-    ``strong`` are the indices of bold rows and ``rules`` the indices of rows with a line above, both counted from 0
-    after the header. In a row with fewer cells than the header, such as the row of a failed model, the last cell spans
-    the remaining columns. If ``folded`` is a text, the table is hidden until the reader clicks on this text.
+    ``strong`` contains the indices of bold rows, and ``rules`` the indices of rows with a line above them, both counted
+    from 0 after the header. In a row with fewer cells than the header, such as the row of a failed model, the last cell
+    spans the remaining columns. If ``folded`` is a string, the table is hidden until the reader clicks on this text.
     """
 
     cells: Cells

@@ -114,7 +114,7 @@ class TableMixin:
 
     def __repr__(self) -> str:
         n = len(self._cells()) - 1
-        return f"{type(self).__name__}({n} {'row' if n == 1 else 'rows'}; print it for the table)"
+        return f"{type(self).__name__}({n} {'row' if n == 1 else 'rows'}; print it to see the table)"
 
     def _repr_html_(self) -> str:
         from pcmcnet.reports.formats import to_fragment  # imported late: formats.py imports this module
@@ -140,7 +140,7 @@ class TableMixin:
 
 
 def set_short_repr(kind: type, short: Callable[[Any], str]) -> None:
-    """Set a short ``__repr__`` unless the class defines one. The default of a dataclass would print all numbers."""
+    """Set a short ``__repr__`` unless the class defines one, since that of a dataclass would print all numbers."""
     if "__repr__" not in vars(kind):
         kind.__repr__ = short  # type: ignore[assignment]
 

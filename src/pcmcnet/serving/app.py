@@ -78,7 +78,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         408: "The body did not arrive in time.",
         413: "The body is too large, or has too many values.",
         415: "The body is not declared as JSON.",
-        422: "The query is not valid, for the reason in the message.",
+        422: "The query is not valid; the message gives the reason.",
         503: "Too many requests are in progress, or the server is stopping: try again.",
         504: "The request timed out.",
     }.items()
@@ -201,7 +201,7 @@ def _add_information(app: FastAPI, service: Service) -> None:
     async def schema() -> Response:
         return JSONResponse(service.about)
 
-    @app.get("/v1/example", response_model=openapi.Example, responses=token | missing, summary="A choice set to try")
+    @app.get("/v1/example", response_model=openapi.Example, responses=token | missing, summary="An example choice set")
     async def example() -> Response:
         return JSONResponse(service.example_request(1))
 

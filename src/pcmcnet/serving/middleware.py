@@ -126,7 +126,7 @@ class ServerMetrics:
         yield from _head("pcmcnet_request_seconds", "histogram", "Time from a request to its response.")
         for route, histogram in sorted(self._seconds.items()):
             yield from histogram.lines("pcmcnet_request_seconds", {"route": route})
-        yield from _head("pcmcnet_queue_length", "gauge", "Requests being read, waiting or predicted.")
+        yield from _head("pcmcnet_queue_length", "gauge", "Requests in progress: being read, queued or predicted.")
         yield _line("pcmcnet_queue_length", None, self.in_flight())
         yield from _head("pcmcnet_batch_sets", "histogram", "Choice sets predicted in one batch.")
         yield from self._batches.lines("pcmcnet_batch_sets")
@@ -142,7 +142,7 @@ def _head(name: str, kind: str, help_: str) -> Iterator[str]:
 
 
 def _line(name: str, labels: Mapping[str, str] | None, value: float) -> str:
-    """Return the line of one sample. Label values are routes, statuses and bounds, which need no escaping."""
+    """Return the line of a metric sample. Label values are routes, statuses and bounds, which need no escaping."""
     inside = ",".join(f'{key}="{text}"' for key, text in (labels or {}).items())
     number = str(int(value)) if float(value).is_integer() else repr(float(value))
     return f"{name}{{{inside}}} {number}" if inside else f"{name} {number}"

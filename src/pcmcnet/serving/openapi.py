@@ -41,14 +41,14 @@ class Probabilities(ResponseModel):
 
 
 class Rates(ResponseModel):
-    """``rates[i][j]`` is the rate of leaving alternative i for j. Probabilities are the stationary distribution."""
+    """``rates[i][j]`` is the rate of leaving alternative i for j. The probabilities are the stationary distribution."""
 
     rates: list[list[float]]
     probabilities: list[float]
 
 
 class Map(ResponseModel):
-    """``share[k][l]`` is the share of a against b if the moving alternative has the values ``y[k]`` and ``x[l]``."""
+    """``share[k][l]`` is the share of a against b if the varied alternative has the values ``y[k]`` and ``x[l]``."""
 
     x: list[float]
     y: list[float]
@@ -71,14 +71,14 @@ class OfferResponse(ResponseModel):
 
 
 class ColumnDescription(ResponseModel):
-    """A column of a request, with facts about it from the training table. Unknown facts are null."""
+    """A column of a request, with its description from the training table. Unknown values are null."""
 
     name: str
     title: str = Field(description="display name (default: the name of the column)")
     unit: str = Field(description="unit of measurement, or empty if none was declared")
     role: str = Field(description="individual, feature, alternative (the label) or available")
     kind: str = Field(description=f"number, category, flag, {', '.join([*KINDS][:-1])} or {[*KINDS][-1]}")
-    field: str = Field(description="input field of the page, usually the kind")
+    field: str = Field(description="type of input field on the page, usually the kind")
     required: bool
     may_be_null: bool
     typical: float | bool | str | None
@@ -128,7 +128,7 @@ class About(ServedModel):
 
     version: str
     title: str = Field(description="name of the model on the page")
-    choice_set: str = Field(description="column of a table with the id of the choice set")
+    choice_set: str = Field(description="table column with the id of the choice set")
     label: str | None = Field(description="column with the label of an alternative")
     columns: list[ColumnDescription]
     limits: Limits

@@ -1,4 +1,4 @@
-"""Read the bodies of requests: strict JSON within limits of size and time, and errors with a status and a reason."""
+"""Read request bodies as strict JSON within size and time limits, and report errors with a status and a reason."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class BodySlot:
         self.held = 0
 
     async def read(self, request: Request) -> bytes:
-        """Read the body. Raise :class:`RequestError` if the body is too large, too slow or not declared as JSON."""
+        """Read the body. Raise RequestError if the body is too large, arrives too slowly or is not declared as JSON."""
         kind = request.headers.get("content-type", "")
         if not _JSON.fullmatch(kind.strip()):
             raise RequestError(
@@ -193,7 +193,7 @@ class BodySlot:
         return bytes(content)
 
     def _hold(self, length: int) -> None:
-        """Count the memory of a body of ``length`` bytes so far. Raise RequestError if the memory limit is reached."""
+        """Count the memory of the ``length`` bytes read so far. Raise RequestError if the memory limit is reached."""
         if length > LARGE_BODY_BYTES:
             more = length - self.held
             if self._bodies.held + more > self._bodies.most:

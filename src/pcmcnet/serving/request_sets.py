@@ -56,8 +56,8 @@ def input_columns(schema: Schema) -> dict[str, InputColumn]:
     """Return the columns of a request, individual-level ones first. Raise ConfigError if there is an outside option."""
     if schema.outside is not None:
         raise ConfigError(
-            f"the service does not support the model's outside option {schema.outside!r}: predict tables with "
-            f"the model, or fit it to a table that has rows for the option, without outside=."
+            f"the service does not support the model's outside option {schema.outside!r}: use `pcmcnet predict` "
+            f"on a table, or fit the model to a table that has rows for the option, without outside=."
         )
     roles: dict[str, Role] = dict.fromkeys(schema.individual, "individual")
     if schema.alternative is not None and schema.alternative not in roles:
@@ -101,7 +101,7 @@ def require_known_columns(
             if name in {schema.choice_set, schema.choices, schema.weight, *schema.kept_columns}:
                 raise unprocessable(f"{at}: column {describe_value(name)} is not used in predictions: remove it.")
             expected = [c.name for c in columns.values() if c.is_individual == individual]
-            hint = did_you_mean(name[:100], expected) if expected else " No column is expected there."
+            hint = did_you_mean(name[:100], expected) if expected else " No column is expected here."
             raise unprocessable(f"{at}: unknown column {describe_value(name)}.{hint}")
         if column.is_individual != individual:
             owner = "the individual" if column.is_individual else "each alternative"
@@ -163,7 +163,7 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class SetReader:
-    """Reader of choice sets for one model. ``accepted`` are the columns that any served model reads."""
+    """Reader of choice sets for one model. ``accepted`` contains the columns that at least one served model reads."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class SetReader:
             row = next(k for k, entry in enumerate(entries) if column.name not in entry)
             null = " (null if it is unknown)" if self.schema.missing == "indicator" else ""
             raise unprocessable(
-                f"{row_name(row)}: column {column.name!r} is missing: add its {column.kind}{null}."
+                f"{row_name(row)}: column {column.name!r} is missing: add a value of kind {column.kind}{null}."
             ) from None
         nullable = self.schema.missing == "indicator" and column.role != "alternative"
         if column.kind in KINDS:

@@ -1,4 +1,4 @@
-"""Run the application: the socket is bound before the start is reported, and requests may finish on shutdown.
+"""Run the application: report the start once the socket is bound, and let requests finish on shutdown.
 
 On shutdown, requests in progress have a few seconds to finish, while new requests get status 503. The socket is then
 closed, and the remaining requests also get status 503.

@@ -79,7 +79,7 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
 
 
 def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
-    """Return the description of a column, in which unknown facts are None."""
+    """Return the description of a column, in which unknown values are None."""
     saved = column_facts(model, column.name)
     facts: dict[str, Any] = dict.fromkeys((*_FACTS, "typical"))
     facts |= {key: saved[key] for key in _FACTS if key in saved}
@@ -97,7 +97,7 @@ def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
 
 
 def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> list[str] | None:
-    """Return the categories in the training table, from the saved facts and, if these are incomplete, the encoder."""
+    """Return the categories in the training table, from its description and, if that is incomplete, the encoder."""
     listed: list[str] | None = facts["categories"]
     if listed is not None and facts["distinct"] is not None and len(listed) < facts["distinct"]:
         encoder: Any = getattr(model, "encoder_", None)
@@ -108,7 +108,7 @@ def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> 
 
 
 def column_facts(model: ChoiceModel, name: str) -> dict[str, Any]:
-    """Return the saved facts about a column of the training table."""
+    """Return the saved description of a column of the training table."""
     facts: dict[str, Any] = model.table_.columns.get(name, {})
     return facts
 
@@ -301,7 +301,7 @@ class OfferQuery:
 
     @classmethod
     def read(cls, request: Mapping[str, Any], data: ChoiceData, now: Ints) -> OfferQuery:
-        """Check a request for an offer from the single set in ``data``. ``now`` lists the indices shown today."""
+        """Check a request for an offer from the single set in ``data``. ``now`` lists the currently offered indices."""
         # 1. Check the size of the set and the goal.
         n = len(data.rows)
         if n > MAX_OFFER_ALTERNATIVES:
@@ -342,7 +342,7 @@ class OfferQuery:
         )
 
     def evaluate(self, model: ChoiceModel) -> tuple[OfferValue, SearchResult | None]:
-        """Return revenue as a function of the offer and, if each offer needs a call of the model, the best offer."""
+        """Return revenue as a function of the offer and, if the model must be called for each offer, the best offer."""
         value = structure_of(model, self.data, self.revenue)
         if not isinstance(value, BlackBoxModel):
             return value, None

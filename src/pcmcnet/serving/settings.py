@@ -35,8 +35,8 @@ class ServeSettings:
         take up to ten times as much memory.
     max_values, max_depth
         Maximum number of JSON values in a request, counting lists and objects (default 400,000), and maximum nesting
-        depth (default 100). Values and depth are counted before any object is created. A valid request has six levels.
-        In the worst case, 400,000 values take 50 MB and half a second.
+        depth (default 100). Values and depth are counted before any object is created. A valid request has six levels
+        of nesting. In the worst case, 400,000 values take 50 MB and half a second.
     max_pixels
         Maximum number of pixels in the images of a request, counted before decoding (default 25,000,000).
     max_points

@@ -105,7 +105,7 @@ class Job:
         return int((self.data.sizes**2).sum())
 
     def can_batch_with(self, other: Job) -> bool:
-        """Return True if one call of the model can compute both queries."""
+        """Return True if one call to the model can compute both queries."""
         return self.query == other.query == "log_proba" and self.model == other.model
 
     def position_of(self, label: str) -> str:
@@ -329,7 +329,7 @@ class Worker:
                 job.finish(outcome)
 
     def _outcomes(self, batch: list[Job]) -> list[Any]:
-        """Return the result or the error of each job: from one call of the model or, if it fails, one call per job."""
+        """Return the result or the error of each job: from one call to the model or, if it fails, one call per job."""
         try:
             return self._compute(batch)
         except Exception as error:  # noqa: BLE001 - the thread survives all errors of models
@@ -353,7 +353,7 @@ class Worker:
         return error
 
     def _compute(self, batch: list[Job]) -> list[Any]:
-        """Return the result of each job from one call of the model. Raise PcmcNetError if a result is not finite."""
+        """Return the result of each job from one call to the model. Raise PcmcNetError if a result is not finite."""
         model, data = self.models[batch[0].model], concat_requests([job.data for job in batch])
         if batch[0].query == "rates":
             assert isinstance(model, HasRates)

@@ -71,7 +71,7 @@ class Adam:
 
     @torch.no_grad()
     def restore(self, state: AdamState) -> None:
-        """Copy the state of an earlier run into the existing tensors, whose memory a recorded CUDA graph reads."""
+        """Copy the state of an earlier run into the existing tensors, whose memory a captured CUDA graph reads."""
         for k, entries in state.items():
             slot = self.slots[k]
             for tensor, name in ((slot.step, "step"), (slot.exp_avg, "exp_avg"), (slot.exp_avg_sq, "exp_avg_sq")):
@@ -81,9 +81,9 @@ class Adam:
 def _plain_adamw_(
     *lists: list[Tensor], lr: float | Tensor, beta1: float, beta2: float, weight_decay: float, eps: float, **_: bool
 ) -> None:
-    """Update weights like torch's fused function.
+    """Update weights in the same way as torch's fused function.
 
-    The lists hold weights, gradients, means, squares, an unused entry, and steps.
+    The lists hold weights, gradients, running means of gradients and of squared gradients, an unused entry, and steps.
     """
     *tensors, _unused, steps = lists
     for w, g, m, v, step in zip(*tensors, steps, strict=True):

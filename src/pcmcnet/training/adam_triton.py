@@ -1,15 +1,15 @@
-"""The first part of a recorded step on a CUDA device (reading a batch) and the last part (clipping, Adam and sums).
+"""Kernels that begin and end a training step captured as a CUDA graph: reading the batch, and updating the weights.
 
-A recorded step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, at the position given by
+A captured step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, at the position given by
 the number of steps so far. The device counts the steps, so that the host only launches the graph. Shapes: concatenated
 sets of all batches (S,), start of each batch (K,) -> sets of the next batch (B,).
 
 ``ClippedAdam`` updates all weights in two kernels, however many weights there are. In torch's multi-tensor functions,
 each program of a kernel updates 65,536 weights. A small network therefore has only a few programs, and a step waits
-longer for these programs than for the products of its first layer. Here each program updates ``WEIGHTS_PER_PROGRAM``
-weights. The formulas are the same as in :mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`.
-A table holds the addresses of weights, means, squares and step counts. Gradients, whose addresses differ between
-recorded graphs, are first copied into one row.
+longer for these programs than for the products of its first layer. In ``ClippedAdam``, each program updates only
+``WEIGHTS_PER_PROGRAM`` weights. The formulas are the same as in :mod:`pcmcnet.training.adam` and
+:func:`pcmcnet.training.step.clip_gradients`. A table holds the addresses of the weights, their running means and their
+step counts. Gradients, whose addresses differ between captured graphs, are first copied into one buffer.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -53,7 +53,7 @@ class EpochTape:
         begins = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
         epoch = {"sets": np.concatenate(plan), "begins": begins, "rates": np.array(rates, np.float32)}
         fits = all(len(values) <= len(getattr(self, name)) for name, values in epoch.items())
-        # 2. Copy it into the memory that recorded graphs read or, if that is too short, into new memory.
+        # 2. Copy it into the memory that captured graphs read or, if that is too short, into new memory.
         for name, values in epoch.items():
             tape: Tensor = getattr(self, name)
             if not fits:
@@ -111,7 +111,7 @@ class ClippedAdam:
 
 
 def _table(slots: Sequence[Slot]) -> WeightTable:
-    """Return the address table of some weights, in the order in which the row holds their gradients."""
+    """Return the address table of some weights, in the order of their gradients in the buffer."""
     places, blocks, begin = [], [], 0
     for k, slot in enumerate(slots):
         tensors = (slot.weight, slot.exp_avg, slot.exp_avg_sq, slot.step)

@@ -1,6 +1,6 @@
 """Batches on a CUDA device: one kernel gathers a batch, and one kernel writes its results back.
 
-PyTorch would need dozens of kernels for the same work. ``gather`` returns the same batch as
+PyTorch would need dozens of kernels for these two operations. ``gather`` returns the same batch as
 :meth:`pcmcnet.data.batches.EncodedSets.gather`, in which padding repeats the first alternative. Shapes: positions (B,),
 alternatives (N, F) -> (B, J, F), and sets (S, F) -> (B, F). ``scatter`` writes log-probabilities to the rows of their
 alternatives, and computes the largest deviation of a probability sum from 1. Shapes: log p (B, J), positions of the

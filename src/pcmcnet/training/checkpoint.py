@@ -1,8 +1,8 @@
 """Checkpoints of training runs: one safetensors file per run, which is replaced atomically after epochs.
 
 The tensors are named module/*, best/* and optimiser/<parameter>/*. The metadata contain the epoch, the progress within
-a long epoch, the history, the state of early stopping, the identity of the run (options, data, seed) and a hash over
-everything. Reading the file executes no code.
+a long epoch, the history, the state of early stopping, the identity of the run (options, data, seed) and a hash of all
+saved values. Reading the file executes no code.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """Progress within an epoch: finished parts of the source, finished steps, seconds, and sums over the steps."""
+    """Progress within an epoch: finished parts of the source, finished steps, elapsed seconds, and totals so far."""
 
     parts: int = 0
     steps: int = 0
@@ -143,7 +143,7 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writer that saves states of a run in a thread: the first state, the last one, and some states in between.
+    """Writer that saves the first, the last and some intermediate states of a run in a background thread.
 
     The run does not wait for the disk. An error in the thread is raised when a later state is saved. In a process
     group, the first process saves every state, and waits until the state is on disk.
@@ -223,7 +223,7 @@ def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, An
     """Raise ArtifactError if a file was written by a run with a different identity."""
     if saved != ours:
         raise ArtifactError(
-            f"{path} belongs to another run; what differs: {', '.join(differences(saved, ours))}. "
+            f"{path} belongs to another run; differences: {', '.join(differences(saved, ours))}. "
             f"Resume with the same table, options and seed, or choose another folder."
         )
 

@@ -108,9 +108,9 @@ def _streams(device: torch.device) -> list[torch.cuda.Stream]:
 
 @torch.no_grad()
 def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
-    """Return the log-probabilities of all alternatives and, as the last of N + 1 entries, the largest error of a sum.
+    """Return the log-probabilities of all N alternatives, followed by the largest error of a set's probability sum.
 
-    The error is the deviation of a set's probability sum from 1. The device may still be computing the values when the
+    The error of a probability sum is its deviation from 1. The device may still be computing the values when the
     function returns.
     """
     n = len(data.numeric)

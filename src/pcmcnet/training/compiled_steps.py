@@ -2,9 +2,9 @@
 
 In PyTorch, a step of a small network consists of about a hundred calls, which take longer than the arithmetic. The
 results of compiled steps and of PyTorch are equal up to rounding. Weights and optimiser state stay in the memory of
-their tensors, so checkpoints have the same form. The compiled code also computes the losses of held-out sets after each
-epoch. The C code is compiled when the package is built. PyTorch is used if the compiled code is missing or does not
-support the network.
+their tensors, so checkpoints have the same form as in PyTorch. The compiled code also computes the losses of held-out
+sets after each epoch. The C code is compiled when the package is built. PyTorch is used if the compiled code is missing
+or does not support the network.
 """
 
 from __future__ import annotations

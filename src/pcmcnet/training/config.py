@@ -1,4 +1,4 @@
-"""Options of the training loop, and the two rules that they define: learning rate and early stopping.
+"""Options of the training loop, and the two rules that they define: learning-rate schedule and early stopping.
 
 The learning rate rises linearly, then stays constant or falls to 0 along half a cosine. A cool-down lowers the learning
 rate linearly to 0. Early stopping follows the rule of the paper.
@@ -15,7 +15,7 @@ from pcmcnet.errors import ConfigError
 
 Schedule = Literal["constant", "cosine"]
 
-DEFAULT_EPOCHS = 20  # passes over the training part, unless set by the user or learnt
+DEFAULT_EPOCHS = 20  # passes over the training data, unless set by the user or learnt
 DEFAULT_WEIGHT_DECAY = 1.0  # unless set by the user or learnt
 
 
@@ -26,7 +26,7 @@ class TrainConfig:
     Parameters
     ----------
     epochs
-        Maximum number of passes over the training part. Default "auto": 20 epochs, or fewer if trials on held-out sets
+        Maximum number of passes over the training data. Default "auto": 20 epochs, or fewer if trials on held-out sets
         show that 20 epochs overfit.
     batch_size
         Number of choice sets per batch. Default "auto": 1/25 of the training sets, but at least 8 and at most 64, so
@@ -47,14 +47,14 @@ class TrainConfig:
         Number of epochs without improvement after which training stops, if ``min_delta`` is a number. The cool-down
         also lasts this number of epochs. Default 5.
     min_delta
-        Rule by which the validation part stops training and selects the weights. Default "noise": run all epochs and
-        keep the last weights, unless the weights of an earlier epoch are better by more than the noise of the
-        validation part. If ``min_delta`` is a number: stop after ``patience`` consecutive epochs that improve the best
-        validation loss by no more than ``min_delta``, and keep the best weights. With schedule="cosine" a cool-down of
+        Rule that uses the validation data to stop training and to select the weights. Default "noise": run all epochs
+        and keep the last weights, unless the weights of an earlier epoch are better by more than the noise in the
+        validation loss. If ``min_delta`` is a number: stop after ``patience`` consecutive epochs that improve the best
+        validation loss by no more than ``min_delta``, and keep the best weights. With schedule="cosine", a cool-down of
         ``patience`` epochs follows, in which the learning rate falls to 0, because weights trained at a high learning
-        rate have not settled.
+        rate have not converged.
     refit
-        Whether to train again on the training and validation parts together, for the best number of epochs. Default
+        Whether to train again on the training and validation data together, for the best number of epochs. Default
         False.
     pair_budget
         Maximum number of ordered pairs of alternatives in a batch, which limits memory. Default 1,000,000.
@@ -135,7 +135,7 @@ def cooling_rate(config: TrainConfig, done: float, *, since: int) -> float:
 
 @dataclass
 class EarlyStopping:
-    """Rule that stops training after ``patience`` epochs in a row improve the best loss by at most ``min_delta``.
+    """Rule that stops training after ``patience`` consecutive epochs without an improvement above ``min_delta``.
 
     The best loss is the smallest of all earlier epochs, so that a series of small improvements does not count as an
     improvement. The weights of the best epoch are kept.

@@ -4,10 +4,10 @@
                                              or the sets of S that it holds, if each has read a part of the table
     gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
 
-Up to rounding, this is the gradient that a single process would compute for the whole batch S. Rounding errors grow
-with the number of steps, so the weights differ from those of a single process. All processes of a group plan the same
-batches, take the same steps and reach the same weights. The first process writes the checkpoints. Each process draws
-its own dropout masks.
+Up to rounding, the result is the gradient that a single process would compute for the whole batch S. Rounding errors
+grow with the number of steps, so the weights differ from those of a single process. All processes of a group plan the
+same batches, take the same steps and reach the same weights. The first process writes the checkpoints. Each process
+draws its own dropout masks.
 
 The caller passes the function that sums a tensor over processes, for example one from ``torch.distributed``. The
 training loop itself depends only on the :class:`ProcessGroup`.
@@ -49,7 +49,7 @@ class ProcessGroup:
         return (drawn + self.rank) % 2**63
 
     def add_gradients(self, parameters: Iterable[Tensor], loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace the gradient of this process's summed loss by the gradient of the mean loss over the whole batch.
+        """Replace the gradient of this process's summed loss with the gradient of the mean loss over the whole batch.
 
         Gradients, loss and weight are sent in one message. The function returns the loss and the weight of the whole
         batch.

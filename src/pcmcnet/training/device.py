@@ -1,7 +1,7 @@
 """The device of a network, the torch settings under which it computes, and batches on the device.
 
-A caller may set autocast, inference mode, a default device and a default dtype for all of torch. Such settings are
-meant for the caller's own code. A model chooses its own dtypes and devices: under other settings, a fit would learn
+A caller may set autocast, inference mode, a default device and a default dtype for all of torch. These global settings
+are meant for the caller's own code. A model chooses its own dtypes and devices: under other settings, a fit would learn
 different weights or fail. Inside a block of :func:`default_torch_settings`, the caller's settings are ignored.
 """
 
@@ -65,7 +65,7 @@ def start_preloading(name: str) -> None:
 
 
 def wait_for_preloading() -> None:
-    """Wait for the threads of :func:`start_preloading`, because loading would interfere with recording a CUDA graph."""
+    """Wait for the threads of :func:`start_preloading`, because loading would interfere with capturing a CUDA graph."""
     for thread in _loading:
         thread.join()
 

@@ -1,4 +1,4 @@
-"""The training loop of all networks, which depends on networks, batches and a loss but on no model.
+"""The training loop of all networks, which depends on networks, batches and a loss, but not on any model.
 
     epoch:   plan batches from (seed, epoch)  ->  a step for each batch  ->  loss of the validation part
     run:     epochs until the last, or until early stopping and a cool-down  ->  the weights to keep
@@ -221,7 +221,7 @@ def _plan(part: EncodedPart, steps: Steps, config: TrainConfig, seed: int, epoch
     limits = {"batch_size": config.sets_per_batch(len(steps.source)), "pair_budget": config.pair_budget}
     if steps.network.batches_by_person and isinstance(part, EncodedSets) and part.persons is not None:
         return EpochPlan(dropout_seed, plan_person_batches(part.persons, part.sizes, **limits, rng=rng))
-    tight = steps.device.type != "cuda"  # recorded steps: having few shapes saves more than padding costs
+    tight = steps.device.type != "cuda"  # captured steps: having few shapes saves more than padding costs
     return EpochPlan(dropout_seed, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
 
 
@@ -253,8 +253,8 @@ def _require_finite(entry: dict[str, Any]) -> None:
     epoch, loss, norm, held_out = (entry[k] for k in ("epoch", "train_loss", "gradient_norm", "valid_loss"))
     if not all(map(math.isfinite, (loss, norm, held_out or 0.0))):
         raise TrainingError(
-            f"epoch {epoch}: the loss is no longer finite (training {loss}, validation {held_out}, gradient {norm}). "
-            f"Lower lr, or set clip. The last good state is in the run folder, if a run folder was given."
+            f"epoch {epoch}: the loss is no longer finite (training loss {loss}, validation loss {held_out}, gradient "
+            f"norm {norm}). Lower lr, or set clip. The last good state is in the run folder, if a run folder was given."
         )
     if norm == 0:
         raise TrainingError(
@@ -298,7 +298,7 @@ def _is_clearly_better(
     config: TrainConfig,
     nll: Nll | None = None,
 ) -> bool:
-    """Return True if the first weights beat the second weights on the validation part by more than noise.
+    """Return True if the first weights beat the second weights on the validation data by more than noise.
 
     With the gain g_s of set s and its weight w_s, the mean gain is m = sum w g / sum w, and its standard error is
     sqrt(sum w^2 (g - m)^2) / sum w. The losses are compared set by set, so that the difficulty of a set cancels.

@@ -4,9 +4,9 @@
 
 Here l_s is the loss of choice set s (:meth:`ChoiceNetwork.set_losses`, by default the negative log-likelihood of its
 choice), w_s its weight, and S the number of training sets. The theta_k are the weights with a standard normal prior
-(``prior_weights``). All other weights have weight decay. Training and prediction depend only on this class, and on no
-model. Everything except ``forward`` has a default, which a subclass overrides if needed. Shapes: a batch of B choice
-sets with up to J alternatives -> log-probabilities (B, J), losses (B,).
+(``prior_weights``). All other weights have weight decay. Training and prediction depend only on this class, and not on
+any model. Everything except ``forward`` has a default, which a subclass overrides if needed. Shapes: a batch of B
+choice sets with up to J alternatives -> log-probabilities (B, J), losses (B,).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ChoiceNetwork(nn.Module):
         Whether all sets of a person must be in the same batch, because the loss is computed by person. Default False.
     supports_cuda_graphs
         Whether a training step launches the same kernels for every batch of the same shape and never waits for the
-        device. The steps of such a network are recorded and replayed on a GPU. Default False.
+        device. The steps of such a network are captured as CUDA graphs and replayed. Default False.
     takes_generators
         Whether all random numbers of ``forward`` are drawn by modules of :mod:`pcmcnet.layers`, which use the
         generators of the run. If False (default), every operator that draws random numbers is redirected to these
@@ -148,7 +148,7 @@ class ChoiceNetwork(nn.Module):
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether large batches need little more memory than small ones, so that a GPU can predict large batches.
+        """Whether memory hardly grows with the batch size, so that a GPU can predict large batches.
 
         Default False.
         """

@@ -2,7 +2,7 @@
 
     search.json                     losses of the trials that choose options
     checkpoint.safetensors          state of training: see :mod:`pcmcnet.training.checkpoint`
-    refit-checkpoint.safetensors    state of the second training run, on the training and validation parts
+    refit-checkpoint.safetensors    state of the second training run, on the training and validation data
     network-2-checkpoint...         states of further networks, which are averaged with the first
     member-1/, member-2/, ...       run folders of the members of an ensemble
 

@@ -7,14 +7,14 @@ allow:
 
 - ``Steps`` run in PyTorch, one batch after another.
 - ``SharedSteps`` run in PyTorch and are shared by several processes.
-- ``RecordedSteps`` run on a CUDA device and are recorded as CUDA graphs.
+- ``RecordedSteps`` run on a CUDA device and are captured as CUDA graphs.
 - ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`) run in compiled code, for small networks on a CPU.
 
 On a CUDA device, computing a step of a small batch takes less time than launching its kernels one by one. If a network
-supports CUDA graphs (``supports_cuda_graphs``), its steps are therefore recorded as a CUDA graph, once for each batch
+supports CUDA graphs (``supports_cuda_graphs``), its steps are therefore captured as a CUDA graph, once for each batch
 shape, and then replayed with a single launch. Everything that differs between steps is copied to the device beforehand
-(``EpochTape``). Recording takes as long as a hundred steps. Batches are therefore padded to one of a few widths, so
-that there are few shapes. Nothing is read back from the device before the end of the epoch.
+(``EpochTape``). Capturing a graph takes as long as a hundred steps. Batches are therefore padded to one of a few
+widths, so that there are few shapes. Nothing is read back from the device before the end of the epoch.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from pcmcnet.training.device import batches_on, device_of, gather_batch, wait_fo
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import prediction_plan
 
-MAX_GRAPHS = 64  # recorded shapes of batches; other shapes are launched kernel by kernel
+MAX_GRAPHS = 64  # captured shapes of batches; other shapes are launched kernel by kernel
 WIDTHS_PER_DOUBLING = 8  # padded widths between n and 2 n alternatives
 MAX_RECORDED_PAIRS = 1 << 22  # pairs of a batch; the kernels of larger batches run longer than a launch takes
 
 
 class StepSums(NamedTuple):
-    """Sums over the steps of an epoch."""
+    """Sums of losses, weights and gradient norms over the steps of an epoch."""
 
     loss: float = 0.0  # weighted
     weight: float = 0.0
     norm: float = 0.0  # of the gradients, before clipping
 
     def plus(self, other: StepSums) -> StepSums:
-        """Return the sum of these sums and those of other steps."""
+        """Return the combined sums of these steps and of other steps."""
         return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
@@ -180,7 +180,7 @@ class SharedSteps(Steps):
 
 
 class RecordedSteps(Steps):
-    """Steps on a CUDA device, which are recorded as CUDA graphs once for each batch shape and then replayed."""
+    """Steps on a CUDA device, which are captured as CUDA graphs once for each batch shape and then replayed."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
         from pcmcnet.training.adam_triton import ClippedAdam, EpochTape
@@ -274,7 +274,7 @@ class RecordedSteps(Steps):
             parameter.grad = None
 
     def _launch(self, data: EncodedSets, count: int, width: int) -> None:
-        """Take a step: launch single kernels for the first batch of a shape, then record a graph, then replay it."""
+        """Take a step: launch single kernels for the first batch of a shape, then capture a graph, then replay it."""
         shape = (count, width)
         if shape not in self.graphs:
             too_large = count * width**2 > MAX_RECORDED_PAIRS
@@ -286,7 +286,7 @@ class RecordedSteps(Steps):
         self.graphs[shape].replay()
 
     def _record(self, data: EncodedSets, count: int, width: int) -> torch.cuda.CUDAGraph:
-        """Record a step for batches of a shape, while earlier steps may still be running.
+        """Capture a step for batches of one shape, while earlier steps may still be running.
 
         ``torch.cuda.graph`` would wait for the earlier steps, and release memory that the next batches need again.
         """
@@ -301,7 +301,7 @@ class RecordedSteps(Steps):
             graph.register_generator_state(generator)
         for parameter in self.parameters:
             parameter.grad = None
-        # 3. Record the kernels of one step.
+        # 3. Capture the kernels of one step.
         graph.capture_begin(pool=self.pool)
         try:
             self._next_step(data, count, width)

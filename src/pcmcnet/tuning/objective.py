@@ -72,7 +72,7 @@ class HeldOut:
 
     @classmethod
     def cut(cls, data: Any, valid: Any, by: Any, seed: int) -> HeldOut:
-        """Hold out the given validation part, each fold of a small table in turn, or a share of a large table."""
+        """Return folds: the given validation part, each fold of a small table in turn, or a share of a large table."""
         if not isinstance(data, ChoiceData):
             raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
         data.require_chosen("a search")
@@ -89,9 +89,7 @@ class HeldOut:
     @classmethod
     def _with_validation_part(cls, data: ChoiceData, valid: ChoiceData, by: Any) -> HeldOut:
         if by is not None:
-            raise InputError(
-                "by is not supported with a validation part, because the data are not split: leave by out."
-            )
+            raise InputError("by is not supported with validation data, because the data are not split: leave by out.")
         valid.require_chosen("a search")
         return cls((Fold(data, (valid,), _blocks(valid.groups())),), data.concat(valid), None)
 
@@ -115,7 +113,7 @@ class HeldOut:
 
 
 def number_of_folds(sets: int, groups: int, valid: float) -> int | None:
-    """Return the number of folds (2 to 4) of about the share ``valid`` each, or None to use one validation part.
+    """Return the number of folds, 2 to 4, each with about the share ``valid`` of the sets, or None for a single split.
 
     >>> number_of_folds(500, 500, 0.2), number_of_folds(500, 500, 0.3), number_of_folds(2_000, 2_000, 0.2)
     (4, 3, None)
@@ -185,7 +183,7 @@ class Objective:
         return model
 
     def _with(self, options: Mapping[str, Any]) -> ChoiceModel:
-        """Return the model with the options of a trial, but ``refit`` off, because the search refits to all data."""
+        """Return the model with the options of a trial and ``refit=False``, because the search refits to all data."""
         refit = {"refit": False} if "refit" in {f.name for f in fields(self.base.config)} else {}
         return type(self.base)(**{**asdict(self.base.config), **options, **refit}, **self.base.extras)
 

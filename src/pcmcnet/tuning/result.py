@@ -56,7 +56,7 @@ class TrialRecord:
 
 
 class Verdict(NamedTuple):
-    """Decision whether the final model uses the options of the best trial or the defaults."""
+    """The decision whether the final model uses the options of the best trial or the defaults."""
 
     kept: int  # number of the trial
     gain: float | None  # in NLL, of the best trial over the defaults; None if they are the same, or the defaults failed
@@ -97,7 +97,7 @@ class Tuning(NotebookMixin):
     design
         Inputs of the search: model, options, space, table, seed.
     verdict
-        Decision which trial to keep, with the gain of the best trial over the defaults.
+        The decision on which trial to keep, with the gain of the best trial over the defaults.
     """
 
     model: ChoiceModel
@@ -140,7 +140,7 @@ class Tuning(NotebookMixin):
         states = [trial.state for trial in self.trials]
         counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
         part = self.design["valid"]
-        part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "a given validation part"
+        part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "the given validation data"
         part = f"{folds} folds" if (folds := self.design.get("folds")) else part
         groups = "" if self.design["by"] is None else f", grouped by {self.design['by']}"
         return (
@@ -285,7 +285,7 @@ def required_standard_errors(trials: int, blocks: int) -> float:
 
 
 def paired_gain(ours: Floats, theirs: Floats, weights: Floats) -> tuple[float, float]:
-    """Return the mean reduction from the losses ``ours`` to the losses ``theirs``, and its standard error."""
+    """Return the mean by which the losses ``ours`` exceed the losses ``theirs``, and its standard error."""
     is_held_out = weights > 0
     difference, weight = (ours - theirs)[is_held_out], weights[is_held_out]
     gain, n = float(difference.sum() / weight.sum()), len(weight)

@@ -307,7 +307,7 @@ def test_files_with_integers_and_with_fractions_combine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({}, "the folder holds no .parquet file"),
+        ({}, "the folder contains no .parquet file"),
         ({"a.parquet": {"a": [1]}, "b.parquet": {"b": [1]}}, r"b\.parquet has no column 'a'"),
         (
             {"a.parquet": {"a": [1]}, "b.parquet": {"a": ["x"]}},

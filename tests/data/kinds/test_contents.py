@@ -78,7 +78,7 @@ def test_codes_are_learnt_from_used_contents_of_all_parts() -> None:
 
 def test_a_column_without_any_content_is_refused() -> None:
     nothing = Contents(np.array([-1], np.int32), np.zeros((0, 0), np.float32), "vector")
-    with pytest.raises(SchemaError, match="'x' has no values in the training part"):
+    with pytest.raises(SchemaError, match="'x' has no values in the training data"):
         learn_codes([{"x": nothing}])
 
 
@@ -135,7 +135,7 @@ def test_text_list_and_image_codes_can_be_learnt_in_parts() -> None:
 
 def test_a_column_without_content_in_all_parts_is_refused() -> None:
     nothing = Contents(np.full(2, -1, np.int32), np.empty(0, object), "text")
-    with pytest.raises(SchemaError, match="column 'x' has no values in the training part"):
+    with pytest.raises(SchemaError, match="column 'x' has no values in the training data"):
         learn_codes(iter([{"x": nothing}, {"x": nothing}]))
     (code,) = learn_codes(iter([{"x": nothing}, {"x": Contents(np.zeros(1, np.int32), objects("a 5"), "text")}]))
     assert code.name == "x"

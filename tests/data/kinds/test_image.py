@@ -41,7 +41,7 @@ def test_a_missing_file_is_refused_with_its_row(tmp_path: Path) -> None:
 def test_a_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(
-        SchemaError, match=r"row 0 \(choice set A\): the picture .*pipe\.png cannot be read: it is not a file"
+        SchemaError, match=r"row 0 \(choice set A\): the picture .*pipe\.png cannot be read: it is not a regular file"
     ):
         read([str(tmp_path / "pipe.png")])
 

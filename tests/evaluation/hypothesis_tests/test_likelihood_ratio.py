@@ -82,7 +82,7 @@ def test_true_restrictions_are_rejected_at_the_significance_level() -> None:
 
 def test_models_that_are_not_nested_are_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
-    with pytest.raises(InputError, match=r"Uniform is not estimated by maximum likelihood only: use pcmcnet.vuong"):
+    with pytest.raises(InputError, match=r"Uniform is not a logit: use pcmcnet.vuong"):
         likelihood_ratio(Uniform().fit(modes), large)
     with pytest.raises(InputError, match="got 4 and 5: swap the two models"):
         likelihood_ratio(large, small)

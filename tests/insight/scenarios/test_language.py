@@ -190,7 +190,7 @@ def test_expressions_have_the_expected_values(text: str, expected: list[Any]) ->
         ("prize * 2", "no column 'prize'. Did you mean 'price'"),
         ("mode == car", "no column 'car'.* Put a word in quotes: 'car'"),
         ("mode + 1", r"'\+': expected numbers, but mode is a word"),
-        ("mode < 'bus'", "'<': expected numbers, but mode is a word: words allow only ==, != and in"),
+        ("mode < 'bus'", "'<': expected numbers, but mode is a word: words support only ==, != and in"),
         ("mode == price", "cannot compare mode \\(a word\\) with price \\(a number\\)"),
         ("price and mode == 'car'", "'and': expected conditions, but price is a number"),
         ("not price", "'not': expected conditions, but price is a number"),

@@ -288,9 +288,9 @@ def test_invalid_arguments_are_rejected(driven: ChoiceData, fitted: Any) -> None
         scenario(model, driven, "prize = 1")
     with pytest.raises(InputError, match=r"change .*: the condition selects none of .* No mode is 'plane'"):
         scenario(model, driven, "price = 1 where mode == 'plane'")
-    with pytest.raises(InputError, match="changes: expected a text such as"):
+    with pytest.raises(InputError, match="changes: expected a string such as"):
         scenario(model, driven, [])
-    with pytest.raises(InputError, match="changes: expected a text such as"):
+    with pytest.raises(InputError, match="changes: expected a string such as"):
         scenario(model, driven, 3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="level must be a number above 0 and below 1"):
         scenario(model, driven, "price = 1", level=95)
@@ -306,7 +306,7 @@ def test_invalid_arguments_are_rejected(driven: ChoiceData, fitted: Any) -> None
         scenario(fitted("uniform"), driven, "price = 1", errors="robust")
     with pytest.raises(InputError, match="got int"):
         scenario(model, driven, lambda data: 3)
-    with pytest.raises(InputError, match="expected an object with the method predict_log_proba"):
+    with pytest.raises(InputError, match="expected an object with a predict_log_proba method"):
         scenario(3, driven, "price = 1")  # type: ignore[arg-type]
 
 

@@ -87,7 +87,7 @@ def test_intervals_follow_the_delta_method(driven: ChoiceData) -> None:
             "income *= 2",
             "the marginal utility of 'price' is not the same for all alternatives and amounts",
         ),
-        ("price + noise", "noise", "price += 1", "a higher 'noise' raises the utility of 100.0% of the people"),
+        ("price + noise", "noise", "price += 1", "a higher 'noise' raises utility for 100.0% of the people"),
     ],
 )
 def test_without_a_negative_cost_coefficient_there_is_no_surplus(
@@ -106,5 +106,5 @@ def test_without_a_negative_cost_coefficient_there_is_no_surplus(
 def test_a_change_of_class_membership_is_rejected(driven: ChoiceData) -> None:
     model = LatentClassMNL(formula="price", classes=2, membership="income", starts=1).fit(driven, progress=False)
     result = scenario(model, driven, "income *= 2", cost="price", intervals=False)
-    with pytest.raises(InputError, match="the change moves people between classes"):
+    with pytest.raises(InputError, match="the change alters class membership"):
         _ = result.consumer_surplus

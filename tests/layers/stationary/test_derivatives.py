@@ -259,7 +259,7 @@ def test_checks_also_raise_under_compile_and_vmap(way: Callable[[Solve], Solve])
 @pytest.mark.parametrize(
     ("shape", "mask", "message"),
     [
-        ((2, 3, 4), (2, 3), r"rates: expected a floating type and shape \(..., n, n\), got torch.float32 \(2, 3, 4\)"),
+        ((2, 3, 4), (2, 3), r"expected a floating-point dtype and shape \(..., n, n\), got torch.float32 \(2, 3, 4\)"),
         ((2, 3, 3), (2, 4), r"mask: expected shape \(2, 3\), got \(2, 4\)"),
     ],
 )

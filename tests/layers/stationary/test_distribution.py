@@ -397,7 +397,7 @@ def test_rates_that_are_not_square_are_refused(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 def test_rates_that_are_not_floats_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(ChainError, match=rf"expected a floating type .* got {dtype}"):
+    with pytest.raises(ChainError, match=rf"expected a floating-point dtype .* got {dtype}"):
         stationary_distribution(torch.ones(2, 2, dtype=dtype))
 
 

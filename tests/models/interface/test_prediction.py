@@ -250,7 +250,7 @@ def test_probabilities_that_do_not_sum_to_1_are_refused(
 ) -> None:
     inner = mnl._log_proba
     monkeypatch.setattr(mnl, "_log_proba", lambda data: inner(data) + 9.0 * np.repeat(data.set_ids == 99, data.sizes))
-    with pytest.raises(InputError, match=r"1 of 300 choice sets have .* first choice set 99"):
+    with pytest.raises(InputError, match=r"1 of 300 choice sets have .* first is choice set 99"):
         predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
     assert scans == ["scan"]
     assert not list((tmp_path / "out").glob("*.parquet"))

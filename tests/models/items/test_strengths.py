@@ -36,7 +36,7 @@ def test_a_chain_of_wins_does_not_connect_all_items() -> None:
 
 
 def test_groups_without_a_common_set_are_named() -> None:
-    with pytest.raises(InputError, match=r"connects 'a', 'b' with 'c', 'd'.*2 such groups"):
+    with pytest.raises(InputError, match=r"connects 'a', 'b' with 'c', 'd'.*2 unconnected groups"):
         require_comparable(duels((0, 1, 1, 1), (2, 3, 1, 1)), ("a", "b", "c", "d"))
 
 

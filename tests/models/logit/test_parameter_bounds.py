@@ -103,7 +103,7 @@ def test_columns_that_are_constant_within_sets_are_named() -> None:
 
 
 def test_duplicate_columns_are_named() -> None:
-    with pytest.raises(InputError, match=r"'d' is a linear combination of 'b', so .*; 1 such column: 'd'. Leave one"):
+    with pytest.raises(InputError, match=r"'d' is a linear combination of 'b', so .*; 1 such column: 'd'. Leave out"):
         require_identified(np.column_stack([Z, -7 * Z[:, 1]]), "abcd")
 
 

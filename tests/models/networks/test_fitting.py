@@ -289,12 +289,24 @@ def classes_of(losses: Callable[[Fold, int, int], Sequence[float]], **more: Any)
 
 def test_classes_are_added_while_held_out_sets_gain() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, 40)
-    levels = {1: 1.0 + noise, 2: np.full(40, 0.8), 3: np.full(40, 0.8) + noise / 10, 4: np.zeros(40)}
+    levels = {1: 1.0 + noise, 2: np.full(40, 0.8), 3: np.full(40, 0.8) + noise / 10, 4: np.full(40, 0.8)}
     number, trials = classes_of(lambda _, classes, __: levels[classes].tolist())
-    assert [trial.value for trial in trials] == [1, 2, 3]
+    assert [trial.value for trial in trials] == [1, 2, 3, 4]
     assert number == 2
     assert trials[1].gain == pytest.approx(0.2 + noise.mean())
     assert trials[1].standard_error == pytest.approx(noise.std() / np.sqrt(40))
+
+
+def test_three_classes_are_tried_if_two_gain_nothing() -> None:
+    """Two numbers in a row without a gain end the search; each is compared with the best number so far."""
+    levels = {1: 1.0, 2: 1.0, 3: 0.5, 4: 0.6}
+    noise = np.random.default_rng(0).normal(0, 0.01, (5, 40))
+    number, trials = classes_of(lambda _, classes, __: (levels[classes] + noise[classes]).tolist())
+    assert number == 3
+    assert trials[2].gain == pytest.approx(0.5 + (noise[1] - noise[3]).mean())
+    number, trials = classes_of(lambda _, classes, __: (1.0 + noise[classes]).tolist())
+    assert [trial.value for trial in trials] == [1, 2, 3]
+    assert number == 1
 
 
 def test_a_gain_within_noise_adds_no_class() -> None:
@@ -322,7 +334,7 @@ def test_a_resumed_run_repeats_no_trial_of_classes(tmp_path: Path) -> None:
 
     again = classes_of(never, log=TrialLog.open(tmp_path / SEARCH, identity, resume=True))
     assert again == first
-    assert [trial.value for trial in again[1]] == [1, 2]
+    assert [trial.value for trial in again[1]] == [1, 2, 3]
 
 
 def test_losses_of_a_person_count_as_one_observation() -> None:
@@ -543,7 +555,7 @@ def test_trials_in_the_log_are_not_repeated(tmp_path: Path) -> None:
 def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / SEARCH
     TrialLog.open(path, {"seed": 3}, resume=False).run_once("1/0", lambda: [0.5])
-    with pytest.raises(ArtifactError, match=rf"^{re.escape(str(path))} belongs to another run; what differs: seed"):
+    with pytest.raises(ArtifactError, match=rf"^{re.escape(str(path))} belongs to another run; differences: seed"):
         TrialLog.open(path, {"seed": 4}, resume=True)
 
 

@@ -230,7 +230,7 @@ def test_the_run_of_another_model_is_not_resumed(
     options: dict[str, Any], seed: int, named: str, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path)
-    with pytest.raises(ArtifactError, match=rf"belongs to another run; what differs: {named} \("):
+    with pytest.raises(ArtifactError, match=rf"belongs to another run; differences: {named} \("):
         PCMCNet(**quick | options).fit(trips, seed=seed, progress=False, run_folder=tmp_path, resume=True)
 
 
@@ -239,7 +239,7 @@ def test_the_run_of_another_table_is_not_resumed(
 ) -> None:
     train, valid = parts
     PCMCNet(**quick).fit(train, progress=False, run_folder=tmp_path)
-    with pytest.raises(ArtifactError, match="belongs to another run; what differs: training table, validation table"):
+    with pytest.raises(ArtifactError, match="belongs to another run; differences: training table, validation table"):
         PCMCNet(**quick).fit(valid, train, progress=False, run_folder=tmp_path, resume=True)
 
 

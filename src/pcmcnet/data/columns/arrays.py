@@ -83,7 +83,7 @@ class Contents:
         return out
 
     def compact(self) -> Contents:
-        """Return a copy with only the values in use, ordered by their first rows. Equal rows give equal copies."""
+        """Return a copy with only the values in use, ordered by first row, so that equal rows give equal copies."""
         used, first, place = np.unique(self.codes, return_index=True, return_inverse=True)
         order = np.argsort(np.where(used == MISSING_CODE, -1, first), kind="stable")
         new = np.empty(len(used), np.int32)
@@ -101,7 +101,7 @@ def take(columns: Columns, index: Ints | slice) -> dict[str, Column]:
 
 
 def stored_values(column: Column) -> NDArray[Any]:
-    """Return the stored array: the values of a numeric column, or the codes of another column."""
+    """Return the stored array: the values of a numeric column, or the codes of any other column."""
     return column.values if isinstance(column, Numeric) else column.codes
 
 
@@ -170,7 +170,7 @@ def to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Return numbers as float32. Each Arrow chunk is converted separately, to avoid a wider copy."""
+    """Return numbers as float32. Arrow chunks are converted one by one, so that no wider copy of the column is made."""
     narrow = np.empty(len(values), np.float32)
     at = 0
     with np.errstate(over="ignore"):

@@ -200,7 +200,7 @@ NUMBER_FORMATS = (
 
 
 class FormatDetector:
-    """Finds the number formats that fit a text column, given chunk by chunk."""
+    """Finds the number formats that fit a text column, which is read chunk by chunk."""
 
     def __init__(self, formats: Sequence[NumberFormat]) -> None:
         self.formats = list(formats)

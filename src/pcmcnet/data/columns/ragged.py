@@ -20,7 +20,7 @@ def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 
 
 def weighted_sum_by_set(weights: Floats, values: Floats, offsets: Ints) -> Floats:
-    """Return the weighted sum of rows over each set: (N,), (N, K) -> (S, K).
+    """Return the weighted sum of the rows of each set: (N,), (N, K) -> (S, K).
 
     The sum is computed as a product with a sparse matrix, so that no temporary array of shape (N, K) is needed.
     """

@@ -1,4 +1,4 @@
-"""Statistics of columns that are read in chunks: exact quantiles, moments, and whether float32 resolves the values."""
+"""Statistics of columns read in chunks: exact quantiles, moments, and whether float32 can distinguish the values."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _count_upper_halves(values: Values) -> SparseCounts:
 
 
 def _count_lower_halves(halves: Sequence[int], values: Values) -> SparseCounts:
-    """Count the values' lower 16 bits for each of the given upper halves, and concatenate the counts."""
+    """Count the values by their lower 16 bits, for each given pattern of the upper 16, and concatenate the counts."""
     integers = _ordered(values)
     counts = [np.bincount(integers[integers >> 16 == half] & 0xFFFF, minlength=_HALF) for half in halves]
     return SparseCounts.of(np.concatenate(counts))
@@ -233,7 +233,7 @@ class Span:
 
     @classmethod
     def of(cls, values: NDArray[Any], narrow: NDArray[np.float32]) -> Span | None:
-        """Compare numbers with their float32 values and return the span, or None if all numbers are missing."""
+        """Compare numbers with their float32 values and return their span, or None if all numbers are missing."""
         if values.size and values.min() != values.min():  # NaN: some are missing
             values, narrow = values[values == values], narrow[values == values]
         if not values.size:

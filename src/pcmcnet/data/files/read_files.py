@@ -151,7 +151,7 @@ class ParquetFolder:
 
         files = sorted(str(file) for file in path.rglob("*.parquet") if not is_hidden(file.relative_to(path)))
         if not files:
-            raise SchemaError(f"{path}: the folder holds no .parquet file.")
+            raise SchemaError(f"{path}: the folder contains no .parquet files.")
         self.named = {file: _columns_in_path(Path(file).relative_to(path).parent) for file in files}
         inside, self.conflicts = _unified_schema({file: _schema(file) for file in files})
         from_names = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
@@ -282,7 +282,7 @@ def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
 
 
 def _are_integers(texts: list[str]) -> bool:
-    """Return True if distinct texts are distinct integers, unlike 7 and 007, which are names."""
+    """Return True if all texts are integers, and distinct texts are distinct integers, unlike 7 and 007."""
     values = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
     try:
         return len(pa.array(values, pa.string()).cast(pa.int32()).unique()) == len(values)
@@ -306,7 +306,7 @@ def _values_and_folder_value(path: str, column: str, named: str) -> Iterator[tup
 
 
 def is_hidden(file: Path) -> bool:
-    """Return True for paths with a part that begins with a dot or an underscore, which are not data by convention."""
+    """Return True if the file or one of its folders is hidden: the name begins with a dot or an underscore."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 

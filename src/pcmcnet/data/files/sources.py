@@ -143,7 +143,7 @@ class FolderStream(TableStream):
     def _of_file(
         self, fragment: Any, rows: int, groups: list[int] | None, coded: Collection[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read a file by row groups if no types must be cast, because a scanner needs far more memory."""
+        """Read a file by row groups if no column must be cast, because Arrow's scanner needs far more memory."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
         schema = fragment.physical_schema

@@ -127,7 +127,7 @@ def _from_series(name: str, series: Any, is_name: bool) -> Any:
 def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
     """Convert a column of any array type to Arrow.
 
-    Mixed objects, and names that are integers of over 64 bits, become text.
+    Objects of mixed types, and names that are integers of more than 64 bits, become text.
     """
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")

@@ -1,7 +1,7 @@
 """Column kinds, one per module: how values are read, coded, encoded, described and sent in requests.
 
 Each module registers its kind when it is imported, and this package imports all of them. A new kind needs only a new
-file with a subclass of :class:`Kind`: see :mod:`pcmcnet.data.kinds.kind`. Other code looks kinds up in ``KINDS``.
+file with a subclass of :class:`Kind`: see :mod:`pcmcnet.data.kinds.kind`. Other code looks up kinds in ``KINDS``.
 """
 
 from importlib import import_module

@@ -75,7 +75,7 @@ class ColumnLearner:
     def code(self, name: str) -> Any:
         """Return the code learnt from all chunks."""
         if self.first is None:
-            raise SchemaError(f"column {name!r} has no values in the training part: leave it out.")
+            raise SchemaError(f"column {name!r} has no values in the training data: leave it out.")
         return self.kind.code.learn(name, self.first) if self.learner is None else self.learner.code(name)
 
 
@@ -216,7 +216,7 @@ def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = 
 def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
     """Prepare each distinct value of a column once.
 
-    Return (n,) codes and (U, ...) prepared values, which are zeros for a missing value.
+    Return the codes (n,) and the prepared values (U, ...), which are zeros for a missing value.
     """
     used = column.compact()
     table = code.prepare(used.table) if len(used.table) else np.zeros((0, *code.shape), code.dtype)

@@ -105,7 +105,7 @@ class DatetimeKind(Kind):
     fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read timestamps, dates or ISO 8601 text and return (n,) codes and (U,) timestamps in microseconds."""
+        """Read timestamps, dates or ISO 8601 text and return codes (n,) and timestamps (U,) in microseconds."""
         kind = values.type
         if pa.types.is_null(kind):
             return np.full(len(values), MISSING_CODE, np.int32), np.empty(0, "datetime64[us]")

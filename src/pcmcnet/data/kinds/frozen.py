@@ -87,7 +87,7 @@ class VectorCache:
 
     @contextmanager
     def _without_errors(self) -> Iterator[None]:
-        """Log errors of the cache as warnings instead of raising them, and delete a damaged cache file."""
+        """Log cache errors as warnings instead of raising them, and delete a damaged cache file."""
         import sqlite3
 
         try:
@@ -206,7 +206,7 @@ class Frozen:
             )
         if not callable(getattr(model, "encode", None)):
             raise ConfigError(
-                f"Frozen.sentences: expected a sentence-transformers model with a method encode, "
+                f"Frozen.sentences: expected a sentence-transformers model with an encode method, "
                 f"got {type(model).__name__}."
             )
         return cls(model.encode, cache=cache, batch_size=batch_size)
@@ -250,8 +250,8 @@ class Frozen:
             transform = data.create_transform(**data.resolve_model_data_config(backbone), is_training=False)
         if transform is None:
             raise ConfigError(
-                "Frozen.pictures: expected a transform from a picture to a tensor, such as weights.transforms() of "
-                "torchvision, got none."
+                "Frozen.pictures: expected a transform from a picture to a tensor, such as torchvision's "
+                "weights.transforms(), got none."
             )
         return cls(backbone, transform=transform, cache=cache, batch_size=batch_size)
 

@@ -72,7 +72,7 @@ class IdKind(Kind):
     fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read whole numbers of at least 0 and return (n,) codes and (U,) distinct ids. A missing id is an error."""
+        """Read whole numbers of at least 0 and return codes (n,) and distinct ids (U,). A missing id is an error."""
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy())[0])
             raise BadContentError(row, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")

@@ -2,10 +2,10 @@
 
 Paths are relative to the folder of the table's file, or to the working folder for a table in memory.
 
-Each distinct picture is stored once, as its original bytes. A network gets (C, H, W) numbers from 0 to 1: one channel
-if all training pictures are grey, otherwise three. If all training pictures have the same size, the network gets
-pictures of this size, with height and width limited to 64. If training pictures differ in size, the network gets 64 x
-64 pictures. Pictures of other sizes are resized.
+Each distinct picture is stored once, as its original bytes. A network gets an array (C, H, W) of numbers from 0 to 1,
+with one channel if all training pictures are greyscale, otherwise three. If all training pictures have the same size,
+the network gets pictures of this size, with height and width limited to 64. If training pictures differ in size, the
+network gets 64 x 64 pictures. Pictures of other sizes are resized.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ImageCode:
 
 
 def size_and_grey(content: bytes) -> tuple[tuple[int, int], bool]:
-    """Return the size (width, height) of a picture, and whether it is grey."""
+    """Return the size (width, height) of a picture, and whether it is greyscale."""
     picture = _decode(content)
     return picture.size, picture.mode in _GREY_MODES
 
@@ -106,7 +106,7 @@ def _read_file(path: str, row: int, folder: Path | None) -> bytes:
     file = Path(path) if folder is None else folder / path
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):  # reading a pipe or a device may never end
-            raise OSError("it is not a file")
+            raise OSError("it is not a regular file")
         return file.read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -171,7 +171,7 @@ def original_hash(uri: str) -> str | None:
 
 
 def _reduced(picture: Any, side: int) -> bytes:
-    """Return a smaller JPEG copy of a picture, in the colour mode that a network gets."""
+    """Return a smaller JPEG copy of a picture, in the colour mode of the network's input."""
     grey = len(picture.getbands()) <= 2 and not picture.mode.startswith("P")
     copy = picture.convert("L" if grey else "RGB")
     copy.thumbnail((side, side))
@@ -184,7 +184,7 @@ def _reduced(picture: Any, side: int) -> bytes:
 
 
 class _ImageLearner:
-    """Collects the sizes of pictures and records whether all of them are grey."""
+    """Collects the sizes of pictures and records whether all of them are greyscale."""
 
     def __init__(self) -> None:
         self.forms: set[tuple[tuple[int, int], bool]] = set()
@@ -204,7 +204,7 @@ class ImageKind(Kind):
     learner_class = _ImageLearner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read paths or bytes, check each distinct picture, and return (n,) codes and (U,) pictures as bytes."""
+        """Read paths or bytes, check each distinct picture, and return codes (n,) and pictures (U,) as bytes."""
         types, kind = pa.types, values.type
         are_paths = is_text(kind)
         if not (are_paths or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)):
@@ -306,7 +306,9 @@ class ImageKind(Kind):
         except Image.DecompressionBombError:
             width = height = pixels.max_pixels
         except Exception as error:  # errors of Pillow depend on the format
-            raise ValueError(f"{expected}, got {len(content):,} bytes in none of the formats {FORMATS}") from error
+            raise ValueError(
+                f"{expected}, got {len(content):,} bytes that match none of the formats {FORMATS}"
+            ) from error
         pixels.spend(width * height)
         return content
 

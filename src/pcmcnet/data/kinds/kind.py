@@ -2,15 +2,14 @@
 
     raw column  --read-->  distinct contents  --learn-->  code  --prepare-->  (U, ...) numbers  --encoder-->  vectors
 
-A content is one value of a content column, such as a text, a picture or a vector. Reading checks every content and
-gives equal contents the same index, whatever the model. A code holds what a model learns about a column from the
-training part, such as a scale or a vocabulary. The code is saved as JSON and converts the contents of later tables to
-numbers. An encoder maps the numbers of a content to a vector, and a part-worth module maps them to a term of the
-utility.
+The contents of a column are its values, such as texts, pictures or vectors. Reading a column checks every value and
+gives equal values the same index, whatever the model. A code holds what a model learns about a column from the training
+data, such as a scale or a vocabulary. The code is saved as JSON and converts the values of later tables to numbers. An
+encoder maps the numbers of a value to a vector, and a part-worth module maps them to a term of the utility.
 
-A new kind needs a subclass of :class:`Kind` and a call of :func:`register`. The subclass must define a name, a code and
-:meth:`Kind.read`. The defaults of all other methods suit contents that are each prepared as one row of numbers. By
-default, contents are strings in JSON, or numbers if they are numbers in memory.
+A new kind needs a subclass of :class:`Kind` and a call to :func:`register`. The subclass must define a name, a code and
+:meth:`Kind.read`. All other methods have defaults, which are suitable if each value is prepared as one row of numbers.
+By default, values are strings in JSON, or numbers if they are numbers in memory.
 """
 
 from __future__ import annotations
@@ -202,7 +201,7 @@ class ScaleCode:
 
 
 class ContentCode(Protocol):
-    """Code of one content column: a frozen dataclass of plain values that a model learns from the training part."""
+    """Code of one content column: a frozen dataclass of plain values that a model learns from the training data."""
 
     dtype: ClassVar[type[np.generic]]  # of the prepared contents
 
@@ -264,7 +263,7 @@ class Kind(ABC):
 
         Returns
         -------
-        (n,) codes and (U, ...) distinct contents.
+        The codes (n,) and the distinct values (U, ...).
 
         Raises
         ------
@@ -379,9 +378,9 @@ class Kind(ABC):
         return {"type": "string"}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> Any:
-        """Check a value of a request, as far as :meth:`read` does not, and return it. Raise ValueError if it is bad."""
+        """Return a value of a request, or raise ValueError if it fails a check that :meth:`read` does not perform."""
         if not isinstance(value, str):
-            raise ValueError(f"expected a {self.name}, got {describe_value(value)}")
+            raise ValueError(f"expected a value of kind {self.name}, got {describe_value(value)}")
         return value
 
     def read_posted(self, values: list[Any]) -> ReadContents:

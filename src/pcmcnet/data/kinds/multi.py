@@ -53,7 +53,7 @@ class MultiCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the shortest prepared list. Longer lists are wider."""
+        """Shape of the shortest prepared list. Longer lists give wider arrays."""
         return (1,)
 
     @classmethod
@@ -104,7 +104,7 @@ class MultiKind(Kind):
     fact_checks: ClassVar[Any] = {"categories": are_strings, "words": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read lists of names and return (n,) codes and (U,) distinct lists, each sorted."""
+        """Read lists of names and return codes (n,) and distinct lists (U,), each sorted."""
         lists = as_lists(values, "names").combine_chunks()
         if pa.types.is_null(lists.type):
             return np.full(len(lists), MISSING_CODE, np.int32), np.empty(0, object)

@@ -1,9 +1,9 @@
-"""Numeric columns: standardisation, transformation of long tails, knots and bins, all learnt from the training part.
+"""Numeric columns: standardisation, transformation of long tails, knots and bins, all learnt from the training data.
 
 Numbers are standardised by the training mean and standard deviation. A column that is constant in training becomes 0.
 Columns with a long right tail, such as prices, may first be transformed to asinh(x / bend), which is linear near 0,
 logarithmic for large numbers, and defined for every number. Columns with a piecewise-linear curve get knots at
-quantiles of the training part. A piecewise-linear curve can also be coded as bins: one column per interval between two
+quantiles of the training data. A piecewise-linear curve can also be coded as bins: one column per interval between two
 knots, whose value rises from 0 to 1 across the interval.
 """
 
@@ -113,15 +113,15 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
     codes
         K codes.
     table
-        The (4, K) result of :func:`code_table`, on the same device as ``values``.
+        The result of :func:`code_table`, (4, K), on the same device as ``values``.
     values
-        (K, n) numbers as float64, with NaN for missing values. The array is overwritten.
+        Numbers (K, n) as float64, with NaN for missing values. The array is overwritten.
     xp
         Array library: NumPy (default) or PyTorch.
 
     Returns
     -------
-    (K, n) standardised numbers, and (I, n) missing-value indicators for the columns that had missing values in
+    Standardised numbers (K, n), and missing-value indicators (I, n) for the columns that had missing values in
     training. Missing values of columns with an indicator become 0.
     """
     mean, scale, low, high = table[..., None]  # (K, 1) each
@@ -189,7 +189,7 @@ def learn_numeric_codes(
     for name, plain in moments.items():
         column = transformed.get(name, plain)
         if not column.count:
-            raise SchemaError(f"column {name!r} has no values in the training part: leave it out.")
+            raise SchemaError(f"column {name!r} has no values in the training data: leave it out.")
         scale = 0.0 if column.constant else column.spread
         code = NumericCode(name, column.mean, scale, column.gaps > 0, bends.get(name, 0.0))
         if name in curves:

@@ -61,7 +61,7 @@ class TextCode(ScaleCode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the shortest prepared text. Longer texts have more rows."""
+        """Shape of the shortest prepared text. Longer texts give arrays with more rows."""
         return (1, 4)
 
     @classmethod
@@ -145,7 +145,7 @@ class TextKind(Kind):
     learner_class = _TextLearner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read texts and return (n,) codes and (U,) distinct texts, unchanged."""
+        """Read texts and return codes (n,) and the distinct texts (U,), unchanged."""
         if not (is_text(values.type) or pa.types.is_null(values.type)):
             raise BadTypeError("expected text")
         texts = values.to_pylist()

@@ -114,7 +114,7 @@ class VectorKind(Kind):
     fact_checks: ClassVar[Any] = {"size": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read lists of numbers, all of the same size, and return (n,) codes and (U, D) distinct vectors."""
+        """Read lists of numbers, all of the same size, and return codes (n,) and distinct vectors (U, D)."""
         lists = as_lists(values, "numbers")
         all_missing = np.full(len(lists), MISSING_CODE, np.int32), np.zeros((0, 0), np.float32)
         if pa.types.is_null(lists.type):

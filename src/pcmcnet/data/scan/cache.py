@@ -1,11 +1,11 @@
 """Cache of a scanned table: a folder with shards, and a manifest that describes them and their sources.
 
-The name of a cache entry depends on the path and roles of the table, on its source files (sizes, modification times,
-hashes of the beginning and end of each file) and on the memory for which it was created. A scan of a changed table, or
-with less memory, therefore creates a new entry, and readers of the old entry can continue. Entries of outdated sources
-are removed when no reader uses them. An entry is created under a temporary name and renamed when it is complete, so an
-interrupted conversion leaves no entry that looks complete. The next conversion removes the temporary folder of an
-interrupted conversion.
+The name of a cache entry depends on the path and roles of the table, on the state of its source files, and on the
+memory limit. The state of a file consists of its size, its modification time, and a hash of its beginning and end. A
+scan of a changed table, or with less memory, therefore creates a new entry, and readers of the old entry can continue.
+Entries of outdated sources are removed when no reader uses them. An entry is created under a temporary name and renamed
+when it is complete, so an interrupted conversion leaves no entry that looks complete. The next conversion removes the
+temporary folder of an interrupted conversion.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class Manifest:
 
 
 def sources_of(files: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Return the name, size, modification time and hash of both ends of each file, which reveal changes."""
+    """Return each file's name, size, modification time, and hash of its beginning and end, which reveal changes."""
     return [_source(file, root) for file in files]
 
 
@@ -333,7 +333,7 @@ class CacheEntries:
         return self.cache / f"{self.key}-{digest(json.dumps([self.identity, memory]).encode())[:8]}"
 
     def find(self, memory: int) -> tuple[Path, Manifest] | None:
-        """Return the usable entry with the largest memory up to ``memory``, or None if no entry is usable."""
+        """Return the usable entry with the largest memory limit up to ``memory``, or None if no entry is usable."""
         folders = sorted(self.cache.glob("[!.]*-*")) if self.cache.is_dir() else ()
         entries = [(entry, manifest) for entry in folders if (manifest := self._usable_manifest(entry, memory))]
         return max(entries, key=lambda pair: pair[1].memory, default=None)

@@ -49,7 +49,7 @@ _MAX_PARTITIONS = 512  # each is an open file
 
 
 def row_bytes(stream: TableStream, schema: Schema) -> int:
-    """Return the approximate bytes per row: 8 per number or category, plus content estimated from the first rows."""
+    """Return the approximate bytes per row: 8 per column, plus the size of contents, estimated from the first rows."""
     width = 8.0 * len(stream.columns) + 24
     kinds = {name: kind for name, kind in schema.contents.items() if name in stream.columns}
     batch = next(stream.batches(_SIZE_SAMPLE_ROWS), None) if kinds else None
@@ -100,8 +100,8 @@ def convert_or_reuse(
 def usable_workers(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
     """Return the workers of a scan.
 
-    If a column kind is defined outside the library, only the current process is used, because others do not know the
-    kind.
+    If a column kind is defined outside the library, only the current process is used, because other processes do not
+    know the kind.
     """
     if not all(type(KINDS[kind]).__module__.startswith("pcmcnet.") for kind in schema.contents.values()):
         return workers_for(1)

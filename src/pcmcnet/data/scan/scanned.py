@@ -418,7 +418,7 @@ class ScannedData:
         return number_groups(np.concatenate(keys)[np.argsort(np.concatenate(first), kind="stable")])
 
     def _group_column(self, by: str | None) -> str | None:
-        """Return the column whose equal values keep sets together, or None if each set is a separate group."""
+        """Return the column that groups the sets, or None if each set is a separate group."""
         by = self.schema.person if by is None else by
         if by is None or by == self.schema.choice_set:
             return None

@@ -136,7 +136,7 @@ def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
 
 @dataclass
 class SpilledChunk:
-    """Result of distributing a chunk: vocabularies, row counts, and the batches of each partition in its files."""
+    """Result of distributing a chunk: vocabularies, row counts, and the batch numbers of each partition in its file."""
 
     vocabularies: dict[str, Vocabulary]
     rows: int = 0

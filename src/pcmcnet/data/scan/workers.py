@@ -1,8 +1,8 @@
 """Workers that process items in parallel and return the results in the order of the items.
 
 Results that are combined in the order of the items are identical, to the last bit, for any number of workers. On one
-machine, the workers are the current process and its helper processes. Threads would be simpler, but the speed-up would
-be only half as large (measured), because threads wait for Python's global interpreter lock between many short calls.
+machine, the workers are the current process and its helper processes. Threads would be simpler, but in measurements
+they gave only half the speed-up, because threads wait for Python's global interpreter lock between many short calls.
 ``pcmcnet.cluster`` provides workers on other machines.
 
 A helper is a new interpreter that reads pickled tasks from one pipe and writes results to another. Unlike the processes
@@ -43,10 +43,10 @@ _MIN_PARALLEL_VALUES = 10**8  # values of a table, about five seconds; with half
 def keep_freed_memory() -> None:
     """Make the C library keep up to 64 MiB of freed memory for the next array.
 
-    By default, glibc returns large freed blocks to the system, which clears each page before it is used again. Clearing
-    pages takes a quarter of the time to write a shard (measured). The size limit of glibc adapts to the largest block
-    freed so far, up to 32 MiB, so this function allocates and frees a block of nearly 32 MiB, whose pages are never
-    touched.
+    By default, glibc returns large freed blocks to the system, which clears each page before it is used again. In
+    measurements, clearing pages took a quarter of the time needed to write a shard. The size limit of glibc adapts to
+    the largest block freed so far, up to 32 MiB, so this function allocates and frees a block of nearly 32 MiB, whose
+    pages are never touched.
     """
     np.empty(2**25 - 2**16, np.uint8)
 

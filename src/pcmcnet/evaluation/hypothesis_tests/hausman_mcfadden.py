@@ -1,8 +1,8 @@
 """Hausman and McFadden's test of the independence of irrelevant alternatives, IIA (Econometrica, 1984).
 
 Under IIA, a multinomial logit has the same coefficients if some alternatives, and the choice sets in which they were
-chosen, are left out. With b_r, V_r the estimates and their covariance from the restricted sets, and b_f, V_f the
-estimates and their covariance from the full sets,
+chosen, are left out. Let b_r and V_r be the estimates and their covariance from the restricted sets, and b_f and V_f
+those from the full sets. Under IIA,
 
     (b_r - b_f)' (V_r - V_f)^-1 (b_r - b_f)  ~  chi-squared.
 

@@ -1,13 +1,13 @@
 """The likelihood-ratio test of a restricted model against a larger model that contains it (Wilks, 1938).
 
-With L the maximum of each log-likelihood on the same choice sets and k the number of free parameters of each model,
+Let L be the maximum of each log-likelihood on the same choice sets, and k the number of free parameters of each model:
 
     2 (L_large - L_small)  ~  chi-squared with k_large - k_small degrees of freedom
 
-if the restrictions hold and are in the interior of the parameter space. A restriction on the boundary, such as a
-variance of 0, or a log-sum parameter of 1 if larger values are excluded, makes the p-value too large (Self & Liang,
-1987). If the restricted model has fewer latent classes, some parameters are not identified, and the distribution of the
-statistic is unknown.
+The statistic has this distribution if the restrictions hold and are in the interior of the parameter space. A
+restriction on the boundary, such as a variance of 0, or a log-sum parameter of 1 if larger values are excluded, makes
+the p-value too large (Self & Liang, 1987). If the restricted model has fewer latent classes, some parameters are not
+identified, and the distribution of the statistic is unknown.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def _require_maximum(model: Any) -> None:
     """Raise InputError unless the model is a logit estimated by maximum likelihood."""
     if not isinstance(model, LogitModel):
         raise InputError(
-            f"the likelihood-ratio test supports logits only, because {type(model).__name__} is not estimated by "
-            f"maximum likelihood only: use pcmcnet.vuong, which compares any two models."
+            f"the likelihood-ratio test supports logits only, and {type(model).__name__} is not a logit: "
+            f"use pcmcnet.vuong, which compares any two models."
         )
     require_estimated(model, "a likelihood-ratio test")
 

@@ -154,7 +154,7 @@ def _compared(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) 
             raise InputError(f"cannot compare {parts[0]} (a {left.kind}) with {parts[1]} (a {right.kind}).")
         left, right = as_words  # type: ignore[assignment]
     if left.kind == "word" and sign not in ("==", "!="):
-        raise InputError(f"{sign!r}: expected numbers, but {parts[0]} is a word: words allow only ==, != and in.")
+        raise InputError(f"{sign!r}: expected numbers, but {parts[0]} is a word: words support only ==, != and in.")
     if "condition" in (left.kind, right.kind):
         raise InputError(
             f"{sign!r}: expected numbers or words, got a condition: combine conditions with 'and', 'or' and 'not'."
@@ -360,7 +360,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Statement that removes the alternatives with a label, or those that fulfil a condition, or both."""
+    """Statement that removes the alternatives with a label, or those that satisfy a condition, or both."""
 
     label: str | None
     where: Expression | None
@@ -368,7 +368,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Statement that copies the alternatives with the label ``like`` that fulfil a condition, under a new label."""
+    """Statement that copies the alternatives with the label ``like`` that satisfy a condition, under a new label."""
 
     label: str | None
     like: str | None

@@ -77,7 +77,7 @@ def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) 
 
 
 def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the label of each alternative before and after, or the position in its set if there are no labels."""
+    """Return each alternative's label before and after the change, or its position if there are no labels."""
     if first.labels is not None and offer.names is not None:
         return first.labels.plain(), offer.names
     place = np.array([f"#{k + 1}" for k in range(first.largest)], object)
@@ -93,7 +93,7 @@ def _originals(offer: ScenarioOffer) -> Bools:
 
 
 def _values(first: ChoiceData, offer: ScenarioOffer, by: str) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any]]:
-    """Return the groups defined by a feature, in order, and the group of each alternative before and after."""
+    """Return the groups defined by a feature, in order, and each alternative's group before and after the change."""
     before, after = (table_column(data, by)[0].plain() for data in (first, offer.data))
     unchanged = (offer.origin >= 0).all() and np.array_equal(after.astype(str), before[offer.origin].astype(str))
     names, codes = group_values(
@@ -114,7 +114,7 @@ def _require_unchanged(first: ChoiceData, offer: ScenarioOffer, by: str) -> None
 
 
 def _numbered(before: NDArray[Any], after: NDArray[Any], order: Any) -> tuple[list[str], Ints, Ints]:
-    """Return all names, those of the original table first, and the index of each value before and after."""
+    """Return all names, those of the original table first, and each value's index before and after the change."""
     used = set(before)
     names = [name for name in order if name in used]
     names += [name for name in dict.fromkeys(after) if name not in used]
@@ -146,14 +146,14 @@ _RELATIVE_TOLERANCE = 1e-6  # relative difference of marginal utilities that cou
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSurplus:
-    """Change of consumer surplus, with a positive sign for a gain.
+    """Change in consumer surplus, with a positive sign for a gain.
 
     Attributes
     ----------
     unit
         Unit of the cost, or the name of the cost column.
     mean
-        Mean change of consumer surplus per choice set.
+        Mean change in consumer surplus per choice set.
     low, high
         Limits of the interval for the mean, or None if there are no intervals.
     total
@@ -172,7 +172,7 @@ class ConsumerSurplus:
 
 
 def surplus_by_set(model: Any, before: ChoiceData, after: ChoiceData, cost: str) -> Floats:  # -> (S,)
-    """Return the change of surplus in each set, after :func:`require_surplus` has checked that it is defined."""
+    """Return the change in surplus in each set, after :func:`require_surplus` has checked that it is defined."""
     (old, shares), (new, _) = model._log_sums(before), model._log_sums(after)
     surplus: Floats = (shares * (new - old) / marginal_utility(model, before, cost, old)).sum(axis=1)
     return surplus
@@ -181,7 +181,7 @@ def surplus_by_set(model: Any, before: ChoiceData, after: ChoiceData, cost: str)
 def marginal_utility(
     model: Any, data: ChoiceData, cost: str, sums: Floats, part: float = 1.0
 ) -> Floats:  # (S, C) -> (S, C)
-    """Return the decrease of the log-sums per unit of cost if all costs rise by ``part`` times the mean cost."""
+    """Return the decrease in the log-sums per unit of cost if all costs rise by ``part`` times the mean cost."""
     if data.outside is not None:
         data = _with_costs(data)
         sums = model._log_sums(data)[0]
@@ -235,12 +235,12 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
             f"log-sums has no monetary value: use a formula in which {cost} is linear, with one coefficient."
         )
     if not np.allclose(sums[1], moved, rtol=0, atol=_RELATIVE_TOLERANCE):
-        raise InputError("the change moves people between classes, so utilities before and after cannot be compared.")
+        raise InputError("the change alters class membership, so utilities before and after cannot be compared.")
     # 3. Check that a higher cost lowers utility.
     if (at <= 0).any():
         odd = float((moved * (at <= 0)).sum(axis=1).mean())
         raise InputError(
-            f"a higher {cost!r} raises the utility of {percent(odd)} of the people, so this column is not a cost "
+            f"a higher {cost!r} raises utility for {percent(odd)} of the people, so this column is not a cost "
             f"to them and the surplus is not defined."
         )
     return cost
@@ -262,7 +262,7 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
 # All figures are functions of the model. Intervals follow from the standard errors of its coefficients by the delta
 # method, or from the members of an ensemble.
 
-_MIN_SHARE_CHANGE = 1e-12  # smaller changes of a share are rounding
+_MIN_SHARE_CHANGE = 1e-12  # smaller changes in a share are rounding errors
 
 
 class MarketState(NamedTuple):
@@ -324,7 +324,7 @@ class MarketComparison:
         return np.concatenate([*blocks, ratio, [surplus]])
 
     def _moved(self, change: Floats) -> Floats:
-        """Return, for each group (G,), the change of the total share of the changed groups in its segment."""
+        """Return, for each group (G,), the change in the total share of the changed groups in its segment."""
         moved: Floats = np.bincount(self.segment, change * self.changed).astype(np.float64)
         return moved[self.segment]
 
@@ -343,8 +343,8 @@ class MarketComparison:
     def split(self, figures: Floats) -> dict[str, Floats]:
         """Unpack the vector of figures.
 
-        Shares and volumes have the shape (3, G) and revenue (3, G + 1), for before, after and change. Diversion has the
-        shape (G,) and surplus (1,).
+        Shares and volumes have the shape (3, G) and revenue (3, G + 1): values before the change, values after it, and
+        differences. Diversion has the shape (G,) and surplus (1,).
         """
         G = self.groups
         shares, volumes, revenue, diversion, surplus = np.split(figures, np.cumsum([3 * G, 3 * G, 3 * (G + 1), G]))
@@ -372,7 +372,7 @@ def estimate_figures(
     """Compute the figures of a model, with intervals if the model allows them."""
     values, name = compute(model), type(model).__name__
     if errors is not None and not isinstance(model, LogitModel):
-        raise InputError(f"errors: {name} has no standard errors, only logits do: omit errors.")
+        raise InputError(f"errors: {name} has no standard errors, which only logits have: omit errors.")
     if not intervals:
         return EstimatedFigures(values, None, None, "no intervals requested")
     if isinstance(model, Ensemble):

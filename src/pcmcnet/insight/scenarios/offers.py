@@ -116,7 +116,7 @@ class ScenarioOffer:
         return LazyColumns(readers)
 
     def selected(self, where: Expression | None) -> Bools:
-        """Return a mask (N,) of the alternatives that fulfil a condition, or raise InputError if none of them does."""
+        """Return a mask (N,) of the alternatives that satisfy a condition, or raise InputError if none of them does."""
         everything = np.ones(len(self.data.rows), np.bool_)
         if where is None:
             return everything
@@ -234,7 +234,7 @@ class ScenarioOffer:
 def _require_some(mask: Bools, verb: str) -> Bools:
     """Return the mask, or raise InputError if the mask selects nothing."""
     if not mask.any():
-        raise InputError(f"nothing to {verb}: no alternative both has the label and fulfils the condition.")
+        raise InputError(f"nothing to {verb}: no alternative both has the label and satisfies the condition.")
     return mask
 
 

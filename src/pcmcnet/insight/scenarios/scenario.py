@@ -1,7 +1,8 @@
 """``scenario``: predict the effect of changes to a table on the market.
 
-The model predicts the original and the changed table, and ``market_effects.py`` sums the probabilities by group. A
-figure that is not available, such as the surplus of a model without utilities, is left out, and the reason is given.
+The model predicts probabilities for the original and the changed table, and ``market_effects.py`` sums the
+probabilities by group. A figure that is not available, such as the surplus of a model without utilities, is left out,
+and the reason is given.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
         them = "it" if len(always) == 1 else "them"
         yield (
             f"all choice sets of the table offer {', '.join(map(repr, always))}: choices without {them} were never "
-            f"observed and are extrapolated from the form of the model"
+            f"observed and are extrapolated from the model's functional form"
         )
 
 
@@ -282,7 +283,7 @@ class Scenario(FormatsMixin):
 
     @property
     def consumer_surplus(self) -> ConsumerSurplus:
-        """Change of consumer surplus, positive for a gain. Raises InputError if consumer surplus is not defined."""
+        """Change in consumer surplus, positive for a gain. Raises InputError if consumer surplus is not defined."""
         surplus: ConsumerSurplus = self._part("consumer_surplus")
         return surplus
 
@@ -390,8 +391,8 @@ def scenario(
         Choice data, or a table that matches the model's schema. Choices are not needed. Changes can also refer to
         columns of the table that the model does not use.
     changes
-        One change or a list of changes, applied in order. A change can be a text, such as ``"price *= 1.1 where mode ==
-        'car'"``, ``"remove air"`` or ``"add tram like bus with time -= 10"`` (see
+        One change or a list of changes, applied in order. A change can be a string, such as ``"price *= 1.1 where mode
+        == 'car'"``, ``"remove air"`` or ``"add tram like bus with time -= 10"`` (see
         :mod:`pcmcnet.insight.scenarios.language`). A change can also be a mapping from columns to new values, changed
         choice data with the same choice sets, or a function that takes choice data and returns either of these.
     by
@@ -490,7 +491,7 @@ def _listed(changes: Any) -> Iterator[Change]:
             yield from _listed(change)
     else:
         raise InputError(
-            f"changes: expected a text such as \"price *= 1.1 where mode == 'car'\", a function, a mapping, changed "
+            f"changes: expected a string such as \"price *= 1.1 where mode == 'car'\", a function, a mapping, changed "
             f"choice data, or a list of these, got {changes!r}."
         )
 

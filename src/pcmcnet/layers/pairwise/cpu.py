@@ -7,7 +7,7 @@ other implementations compute the same formula. ``plain_scores`` evaluates the f
 supports torch's compiler, every transform and every kind of derivative.
 
 The temporaries of ``plain_scores`` have one number per pair and unit. In large batches, these temporaries exceed the
-CPU cache and are allocated anew in each call, which takes longer than the matrix products. So larger batches are
+CPU cache and are allocated anew in each call, which takes longer than the matrix products. Larger batches are therefore
 computed in chunks of pairs, in memory that the next chunk reuses, with a backward pass written by hand
 (``chunked_scores``). No chunk contains padding. There are two kinds of chunks:
 
@@ -20,7 +20,7 @@ computed in chunks of pairs, in memory that the next chunk reuses, with a backwa
 The chunks depend only on the data, so the dropout masks are the same for any number of threads. The activations that
 the backward pass needs are saved up to a memory budget. Beyond the budget, activations are recomputed with the same
 masks, so that memory is bounded for any n. Shapes: leave and enter (B, J, H) -> scores (B, J, J), for leaving row i and
-entering column j; chunks are (P, .).
+entering column j; the values of a chunk have shape (P, .).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RowChunk:
         return sum(math.prod(segment.shape) for segment in self.segments)
 
     def add_halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Return the sum of the two halves for each pair, computed block by block."""
+        """Return the sum of the two halves of the first layer for each pair, computed block by block."""
         h = memory("sum", len(self), leave.shape[-1], leave.dtype)
         for segment, block in self.blocks(h):
             torch.add(segment.left(leave).unsqueeze(2), segment.entered(enter).unsqueeze(1), out=block)
@@ -115,7 +115,7 @@ class RowChunk:
         return torch.cat([segment.of(table).flatten() for segment in self.segments])
 
     def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Accumulate the gradients g w.r.t. the sums of halves into the gradients w.r.t. each half."""
+        """Add the gradients g w.r.t. the sums of first-layer halves to the gradients w.r.t. each half."""
         for segment, block in self.blocks(g):
             segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # these rows are in no other chunk
             segment.entered(g_enter).add_(block.sum(1, dtype=g_enter.dtype))
@@ -166,7 +166,7 @@ class PairChunk:
         return len(self.positions)
 
     def add_halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Return the sum of the two halves for each pair, after copying both halves pair by pair."""
+        """Return the sum of the two halves of the first layer for each pair, after copying both halves pair by pair."""
         shape, kind = (len(self), leave.shape[-1]), leave.dtype
         h = torch.index_select(leave.flatten(0, 1), 0, self.left, out=memory("left", *shape, kind))
         h += torch.index_select(enter.flatten(0, 1), 0, self.entered, out=memory("entered", *shape, kind))
@@ -181,7 +181,7 @@ class PairChunk:
         return table.view(-1).index_select(0, self.positions)
 
     def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Accumulate the gradients g w.r.t. the sums of halves into the gradients w.r.t. each half."""
+        """Add the gradients g w.r.t. the sums of first-layer halves to the gradients w.r.t. each half."""
         g = g.to(g_leave.dtype)
         g_leave.view(-1, g.shape[1]).index_add_(0, self.left, g)
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
@@ -237,7 +237,7 @@ class ThreadChunks(NamedTuple):
 
 
 def chunks_by_thread(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[ThreadChunks]:
-    """Divide the pairs of a batch, whose halves have shape (B, J, H), into chunks, and assign the chunks to threads."""
+    """Divide the pairs of B sets with up to J alternatives into chunks, and assign the chunks to threads."""
     sets, places, _ = shape
     # 1. A narrow network uses whole rows and one thread.
     if widest < options.single_pairs_from:
@@ -299,7 +299,7 @@ class _CpuPairNetwork:
         return other
 
     def allocate(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
-        """Allocate memory for the later layers of all chunks whose values fit into a budget of bytes."""
+        """Allocate memory for the later layers of all chunks whose values fit into a memory budget, in bytes."""
         room = (budget - size * self.saved_bytes_per_pair for size in accumulate(map(len, part.chunks)))
         chunks = [chunk for chunk, left in zip(part.chunks, room, strict=True) if left >= 0]
         return [[bias.new_empty(len(chunk), len(bias)) for _, bias in self.hidden] for chunk in chunks]
@@ -348,7 +348,7 @@ class _CpuPairNetwork:
         return h if mask is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(mask))
 
     def backward(self, done: list[HiddenValues], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
-        """Return the gradient w.r.t. the sums of halves (P, H), and add the gradients of the layers to ``sums``.
+        """Return the gradient w.r.t. the sums of first-layer halves (P, H), and add the layers' gradients to ``sums``.
 
         ``g_scores`` (P,) is the gradient w.r.t. the scores.
         """
@@ -442,7 +442,7 @@ def _forward(
 
 
 def _backward(network: _CpuPairNetwork, part: ThreadChunks, saved: Sequence[Any], gradient: Tensor) -> list[Tensor]:
-    """Return the gradients w.r.t. one thread's halves and the layers, given the gradient w.r.t. the scores."""
+    """Return one thread's gradients w.r.t. the halves of the first layer and the later layers."""
     local = network.for_thread(part)
     inputs = (local.leave, local.enter, *local.parameters)
     g_leave, g_enter, *sums = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs)

@@ -113,7 +113,7 @@ class PairwiseRates(nn.Module):
     d_alternative
         Width D of an alternative's representation.
     hidden
-        Numbers of units of the hidden layers of f. If empty, f is linear. Default: (64, 64).
+        Number of units in each hidden layer of f. If empty, f is linear. Default: (64, 64).
     activation
         Activation of the hidden layers: "relu", "leaky_relu" (default), "sigmoid", "tanh", "silu" or "gelu".
     dropout
@@ -125,7 +125,7 @@ class PairwiseRates(nn.Module):
     initialisation
         "safe" (default): the output layer starts at a constant positive score, so that the model starts at the uniform
         distribution and every rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published. With
-        this option, most rates may be dead at the start; see ``revive_dead_rates`` in
+        this option, most rates may be dead at the start, that is, without a gradient; see ``revive_dead_rates`` in
         ``pcmcnet.models.networks.starting_values``.
     precision
         Dtype of the matrix products over pairs: "float32", "bfloat16", or "auto" (default), which selects bfloat16 for
@@ -299,8 +299,8 @@ class PairwiseRates(nn.Module):
         Returns
         -------
         tuple
-            Contributions to the first layer, (B, J, H) each: of the alternative left and the individual, and of the
-            alternative entered.
+            Contributions to the first layer, (B, J, H) each: the first from the individual and the alternative that is
+            left, the second from the alternative that is entered.
         """
         leave, enter = self.leave(alternatives), self.enter(alternatives)
         if self.who is not None:

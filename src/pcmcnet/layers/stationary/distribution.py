@@ -7,8 +7,8 @@ entry set to minus its row sum (Ragain & Ugander, 2016).
 Each chain must have a unique stationary distribution. The states of a chain are reordered so that the elimination (see
 ``elimination``) never divides by 0: a state that all others reach comes first, and padding comes last. Error messages
 identify a set by its index in the batch. Whether a check raises an error, and whether states must be reordered, depends
-on values, which ``vmap`` and torch's compiler do not expose. Under ``vmap`` and the compiler, the checks are therefore
-operators, which read the values at run time:
+on the values of the rates, which ``vmap`` and torch's compiler do not expose. Under ``vmap`` and the compiler, the
+checks are therefore operators, which read the values at run time:
 
     pcmcnet::order(rates, mask, batch) -> order of the states
     pcmcnet::finite(p, batch) -> 0, or an error if a number is not finite
@@ -186,7 +186,9 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     if rates.layout != torch.strided or rates.is_nested or rates.is_meta:
         raise ChainError("rates: expected a dense tensor with values, got a sparse, nested or meta tensor.")
     if rates.ndim < 2 or rates.shape[-1] != rates.shape[-2] or rates.dtype not in FLOAT_TYPES:
-        raise ChainError(f"rates: expected a floating type and shape (..., n, n), got {rates.dtype} {(*rates.shape,)}.")
+        raise ChainError(
+            f"rates: expected a floating-point dtype and shape (..., n, n), got {rates.dtype} {(*rates.shape,)}."
+        )
     n, batch = rates.shape[-1], rates.shape[:-2]
     if mask is None:
         mask = rates.new_ones(*batch, n, dtype=torch.bool)

@@ -136,8 +136,8 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
 # -- differentiable ----------------------------------------------------------------------------------------------------
 # The elimination with torch's own operators, none of them in place, for derivatives that the solvers do not support:
 # transforms of `torch.func`, forward mode, and gradients that are differentiated again. Torch differentiates these
-# operators to any order. The steps are the same as in `eliminate` and `substitute`. The relative change of a sum or
-# quotient is a mean or difference of the relative changes of its parts, so the derivatives are as accurate as the
+# operators to any order. The steps are the same as in `eliminate` and `substitute`. The relative change in a sum or
+# quotient is a mean or difference of the relative changes in its parts, so the derivatives are as accurate as the
 # values. Vectors are copied out of the matrix: a view would keep the whole matrix for the backward pass, and memory
 # would grow as n^3. Shapes: rates (B, n, n), mask (B, n) -> p (B, n).
 
@@ -185,7 +185,7 @@ def exported_distribution(rates: Tensor, mask: Tensor) -> Tensor:
 
 
 def _remove_state(q: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the rates after removing state k (B, n, n), and the rates of entering k over its exit rate (B, n)."""
+    """Return the rates (B, n, n) after removing k, and the rates (B, n) of entering k divided by its exit rate."""
     at, below = k[0].unsqueeze(0), k[1]
     leave, enter = q.index_select(1, at).squeeze(1) * below, q.index_select(2, at).squeeze(2) * below
     exits = leave.sum(1, keepdim=True)

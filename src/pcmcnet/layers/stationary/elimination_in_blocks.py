@@ -8,11 +8,11 @@ two triangular systems, and the rates that the panel adds between the states bel
     (D - U) Q[P, :m] = Q[P, :m],    Q[:m, P] (I - L) = Q[:m, P],    Q[:m, :m] += Q[:m, P] Q[P, :m]    (new = old).
 
 The matrices of these systems have no positive entry off the diagonal, so their inverses have no negative entry. Solving
-them therefore only adds, multiplies and divides non-negative numbers, and every component keeps its relative accuracy.
-The gradient is built in the same way, starting with the first states. State k of a panel needs sums over i < k or j <
-k: the part of these sums below m is computed for the whole panel in one product, and the rest is small. The steps
-inside a panel are in :mod:`panel`.
-Shapes: the batch is the first axis, as matrix products expect: q (B, n, n), mask (B, n) -> p (B, n).
+these systems therefore only adds, multiplies and divides non-negative numbers, and every component keeps its relative
+accuracy. The gradient is also built panel by panel, starting with the first states. State k of a panel needs sums over
+i < k or j < k: the part of these sums below m is computed for the whole panel in one product, and the rest is small.
+The steps inside a panel are in :mod:`panel`. Shapes: the batch is the first axis, as matrix products expect: q (B, n,
+n), mask (B, n) -> p (B, n).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tens
 
 
 def _shape(q: Tensor, way: int) -> dict[str, int]:
-    """Return the matrix size and the number of warps for the forward pass (``way`` = 0) or the backward pass (1)."""
+    """Return the matrix size and the number of warps. ``way`` is 0 for the forward pass and 1 for the backward pass."""
     width, few = factor_width(q), len(q) <= settings.ELIMINATION_TRITON_FEW_SETS
     warps = (settings.ELIMINATION_TRITON_WARPS_FEW if few else settings.ELIMINATION_TRITON_WARPS_MANY)[width]
     return {"N": width, "num_warps": warps[way] * q.element_size() // 4}

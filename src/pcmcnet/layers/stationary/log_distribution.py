@@ -1,8 +1,8 @@
 """Log stationary distribution from pair scores f, for rates exp f, with a separate scale for each state.
 
-The rates of leaving state i are exp f_ij = exp(m_i) r_ij, with m_i the largest f_ij. Dividing them by exp(m_i)
-multiplies the probability of the state by exp(m_i). So if p is the stationary distribution of the rates r, which are at
-most 1 in every row, the log stationary distribution of the rates exp f is
+The rates of leaving state i are exp f_ij = exp(m_i) r_ij, with m_i the largest f_ij. Dividing the rates of leaving i by
+exp(m_i) multiplies the probability of i by exp(m_i), before normalisation. So if p is the stationary distribution of
+the rates r, which are at most 1 in every row, the log stationary distribution of the rates exp f is
 
     log p_i - m_i + a constant that makes the probabilities sum to 1.
 

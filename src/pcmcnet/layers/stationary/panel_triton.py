@@ -26,7 +26,7 @@ def panel_width() -> int:
 
 
 def eliminate_panel(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
-    """Write the factors of the panel to q[P, P], and the rates of leaving its states downwards to exits[P]."""
+    """Write the factors of the panel to q[P, P], and the rates of leaving each state for lower states to exits[P]."""
     launch(_take_out, (len(q),), q, exits, mask, q.shape[1], m, top - m, C=COLUMNS, **_sizes())
 
 
@@ -50,7 +50,7 @@ def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: T
 
         s_k f_k = r_k + sum_{i<k} a_ik f_i - (s_k p_k b_k + l_k . (r_k + sum_{i<k} a_ik f_i)) 1.
 
-    So it is enough to compute the numbers in brackets, from products of rows with rows, one state at a time; one matrix
+    So it is enough to compute the numbers in brackets, one state at a time, from dot products of rows. One matrix
     product then gives all rows. The means l_k . r_k are subtracted from the r_k first. The equation removes these means
     in any case, but subtracting them first avoids cancellation in the gradients of groups of states that rarely mix.
     """

@@ -258,14 +258,16 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     def _start(self, init: Any, schema: Schema) -> Any:
         """Return the part of a fitted model that a new fit starts from, which only networks support."""
         if init is not None:
-            raise ConfigError(f"init is not supported by {type(self).__name__}: only networks can start from a model.")
+            raise ConfigError(
+                f"init is not supported by {type(self).__name__}: only networks can start from a fitted model."
+            )
 
     def _scores(self, data: ChoiceData) -> Floats:
         """Return scores (N,) that rank the alternatives of a set, where the largest score is the best."""
         return self._checked_log_proba(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """Return derivatives of the log-probabilities in a numeric column, or None if the model has none.
+        """Return derivatives of the log-probabilities with respect to a numeric column, or None if not available.
 
         For a feature, the derivatives are d log p_i / d x_j for all ordered pairs of a set, in the order of
         ``ragged.ordered_pairs``. For an individual-level column, they are d log p_i / d x (N,).
@@ -296,7 +298,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @abstractmethod
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
-        """Build the fitted state from the files of ``_files``, the record, and facts about the training table."""
+        """Build the fitted state from the output of ``_files`` and the records of the fit and the training table."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -364,7 +366,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         }
 
     def add_table_facts(self, **facts: Any) -> None:
-        """Replace the fitted record by one with more facts about the training table.
+        """Replace the fitted record by one with more information about the training table.
 
         Parameters
         ----------
@@ -473,7 +475,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return self
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
-        """Return facts about the choice sets that the model was fitted to."""
+        """Return information about the choice sets that the model was fitted to."""
         return TrainingTable.of(train, run.fingerprint, run.seed, description)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
@@ -626,7 +628,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         )
 
     def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
-        """Return the parts, with scanned data read into memory if all parts fit.
+        """Return the parts, with scanned data read into memory if all parts fit in memory.
 
         Raise ConfigError if the parts do not fit and the model needs all data in memory.
         """

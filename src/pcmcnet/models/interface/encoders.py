@@ -55,11 +55,11 @@ def _require_weights(name: str, module: nn.Module) -> None:
     subject = f"encoders: {type(module).__name__} for column {name!r}"
     weights = module.state_dict().values()
     if any(nn.parameter.is_lazy(tensor) for tensor in weights):
-        raise ConfigError(f"{subject} has lazy weights without a shape: call it once with two values.")
+        raise ConfigError(f"{subject} has lazy weights that are not initialised: call it once with two values.")
     addresses = [tensor.data_ptr() for tensor in weights if tensor.numel()]
     if len(set(addresses)) < len(addresses):
         raise ConfigError(
-            f"{subject} shares weights between two of its modules; shared weights cannot be saved: use them once."
+            f"{subject} shares weights between two of its modules; shared weights cannot be saved: copy them."
         )
 
 
@@ -104,12 +104,12 @@ def require_saved_encoders(modules: Encoders, saved: Mapping[str, str]) -> None:
     for name, kind in saved.items():
         if name not in classes:
             raise ArtifactError(
-                f"the model was fitted with a custom encoder for column {name!r}, of the class {kind}: use "
+                f"the model was fitted with a custom encoder for column {name!r}, of class {kind}: use "
                 f"load(folder, encoders={{{name!r}: {kind if kind.endswith(')') else f'{kind}(...)'}}})."
             )
         if classes[name] != kind:
             raise ArtifactError(
-                f"encoders: expected an encoder of the class {kind} for column {name!r}, as in the fit, got one of the "
+                f"encoders: expected an encoder of class {kind} for column {name!r}, as in the fit, got one of "
                 f"class {classes[name]}."
             )
     for name in classes:

@@ -59,7 +59,7 @@ class TrainingTable:
 
     @classmethod
     def of(cls, train: Sets, fingerprint: str, seed: int, description: Mapping[str, Any]) -> TrainingTable:
-        """Return the facts about a training part."""
+        """Return the record of a training part."""
         has_persons = isinstance(train, ChoiceData) and train.schema.person is not None
         return cls(
             fingerprint=fingerprint,
@@ -79,7 +79,7 @@ class TrainingTable:
 
 @dataclass(frozen=True, kw_only=True)
 class FitRecord:
-    """Facts about a fit that are saved as JSON. A model that saves more facts defines a subclass."""
+    """Facts about a fit that are saved as JSON. A model that saves more information defines a subclass."""
 
     converged: bool | None = None  # None for models without an iterative search
 
@@ -180,5 +180,5 @@ def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
 def _require(fits: bool, value: Any, where: str) -> Any:
     """Return the value if its type fits the field, or raise TypeError otherwise."""
     if not fits:
-        raise TypeError(f"{where}: unexpected type of the value {value!r}")
+        raise TypeError(f"{where}: unexpected type for the value {value!r}")
     return value

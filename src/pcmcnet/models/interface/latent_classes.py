@@ -39,7 +39,7 @@ class Persons:
     Parameters
     ----------
     number
-        Number (S,) of the person of each set, counted from 0.
+        Index (S,) of the person of each set, counted from 0.
     first
         Index (N,) of the first set of each person.
     table
@@ -197,7 +197,8 @@ class LatentClasses(ChoiceModel):
         schema, column = self.schema, self.schema.person
         if column is None or self.classes_by == "set":
             raise InputError(
-                "earlier choices need classes of persons: read the table with person=<column> and fit with by='person'."
+                "earlier choices can be used only if each person belongs to one latent class: read the table with "
+                "person=<column> and fit with by='person'."
             )
         with_person = replace(schema.for_prediction(), person=column)
         sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, with_person)

@@ -76,7 +76,7 @@ def documented_parameters(docstring: str) -> dict[str, str]:
 
 
 def plain_roles(text: str) -> str:
-    """Write Sphinx references as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
+    """Convert Sphinx references to code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
 
 
@@ -132,7 +132,7 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
 
 
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
-    """Return a config with these options, or raise ConfigError with the nearest name if an option is unknown."""
+    """Return a config with these options. Raise ConfigError, with the nearest name, if an option is unknown."""
     names = option_names(config_class)
     for name in options:
         if name not in names:

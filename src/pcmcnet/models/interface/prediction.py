@@ -4,9 +4,9 @@
     in chunks    chunks of whole choice sets, read in a thread  ->  checked or encoded in threads  ->  predicted
                  ->  in the order of the rows
 
-:func:`log_proba` uses chunks for scanned tables, and for tables that a GPU predicts faster than a thread reads them.
-:mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks are read
-by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have already been checked.
+:func:`log_proba` uses chunks for scanned tables, and if a GPU computes predictions faster than a thread reads the
+table. :mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks
+are read by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have already been checked.
 
 Error messages state the number of bad rows in the whole table, which is not known from a single chunk. A chunk that may
 contain an error therefore ends prediction in chunks with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then
@@ -139,7 +139,7 @@ def require_probabilities(log_p: Floats, data: ChoiceData) -> None:
         off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < MAX_MISS)  # True for NaN, too
     if off.any():
         raise InputError(
-            f"{int(off.sum())} of {len(data)} choice sets have probabilities that do not sum to 1, first choice set "
-            f"{data.set_ids[int(np.argmax(off))]!s}: values in the table or in the model overflow. Correct values far "
-            f"outside the range of the training table, or fit the model again."
+            f"{int(off.sum())} of {len(data)} choice sets have probabilities that do not sum to 1 (the first is choice "
+            f"set {data.set_ids[int(np.argmax(off))]!s}): values in the table or in the model overflow. Correct values "
+            f"far outside the range of the training table, or fit the model again."
         )

@@ -1,4 +1,4 @@
-"""Predict a table larger than memory, and write copies of its files with the probability of each row.
+"""Compute predictions for a table larger than memory, and write copies of its files with a probability for each row.
 
     as it is read    chunks of whole sets  ->  their probabilities  ->  files with one more column, copied by a thread
     by a scan        shards of whole sets  ->  probabilities, each at its row's position on disk  ->  the same files
@@ -126,7 +126,7 @@ def predict_folder(
 
 
 def _sources(table: Path) -> list[dict[str, Any]]:
-    """Return facts about a table's files that reveal whether the table has changed."""
+    """Return the names, sizes, times and hashes of a table's files, which reveal changes to the table."""
     return sources_of(open_stream(table, ()).files, table)
 
 
@@ -147,7 +147,7 @@ def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | N
 @default_torch_settings()
 def _predict_chunks(model: ChoiceModel, source: FileChunks, outputs: OutputFiles) -> int | None:
     """Predict in chunks while a thread writes the rows, and return the number of rows, or None if a scan is needed."""
-    log.info("predicting %s while reading it", source.stream.path)
+    log.info("predicting %s in chunks as it is read", source.stream.path)
     with closing(source.chunks()) as chunks, closing(outputs.writer()) as writer, report_unseen_once() as unseen:
         tasks = (partial(_write, writer, log_p) for log_p in model._log_proba_of_chunks(chunks))
         *_, last = [next(writer), *results_in_order(tasks)]
@@ -163,7 +163,7 @@ def _write(writer: Generator[bool, Floats, None], log_p: Floats | ChunkProblem) 
 
 
 def _predict_shards(model: ChoiceModel, data: ScannedData, outputs: OutputFiles, file: Path) -> int | None:
-    """Predict in shards, then write the files, and return the number of rows, or None if the table has changed."""
+    """Predict shard by shard, then write the files, and return the number of rows, or None if the table has changed."""
     rows = data.n_rows
     with _reserved_file(file, rows), report_unseen_once():
         # 1. Write each probability at the place of its row, since shards are not in the order of the table.

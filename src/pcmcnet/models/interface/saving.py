@@ -110,7 +110,7 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
 
 
 def fit_entries(model: ChoiceModel) -> dict[str, Any]:
-    """Return the facts about the training table and the fit as JSON-compatible values."""
+    """Return information about the training table and the fit as JSON-compatible values."""
     return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
 
 
@@ -131,7 +131,7 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
             raise ValueError("the format is not a positive whole number")
         kinds = {"model": str, "fit": dict, "files": dict, "sizes": dict, "versions": dict} if number == FORMAT else {}
         if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
-            raise TypeError("entries of the wrong kind")
+            raise TypeError("an entry has the wrong type")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{path / MANIFEST} is damaged ({short_line(error)}): save the model again.") from error
     if number != FORMAT:

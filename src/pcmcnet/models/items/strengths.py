@@ -72,7 +72,7 @@ def fit_log_strengths(
     """Fit the log-strengths of a logit by Newton's method, with a penalty of ridge / 2 times the sum of their squares.
 
     The log-strength of the item ``reference`` is fixed at 0. Without a reference, the ridge centres the log-strengths
-    of items that share sets; items in no set stay at 0.
+    of items that share sets; items that are in no set keep a log-strength of 0.
     """
     # 1. Compute the constants of the search: the choices from each set, and the cells of the Hessian.
     free = np.arange(n) != reference
@@ -408,9 +408,9 @@ def search_penalty(
     *,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Search a ladder of penalties. ``paths`` contains one function per fold, from a penalty to held-out losses.
+    """Try a sequence of penalties. ``paths`` contains one function per fold, from a penalty to held-out losses.
 
-    With ``first_is_baseline``, the first rung is not a limit of the other rungs, and the stopping rule ignores it.
+    With ``first_is_baseline``, the first penalty is not a limit of the others, and the stopping rule ignores it.
     """
     weights = held_out_weights(folds)
     mean_weight = float(weights.mean())
@@ -664,8 +664,8 @@ def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bo
         first, second = (first_item_names(items, np.flatnonzero(groups == k)) for k in (0, 1))
         raise InputError(
             f"no chain of choice sets connects {first} with {second}: their strengths cannot be compared "
-            f"({groups.max() + 1} such groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), which "
-            f"predicts from features."
+            f"({groups.max() + 1} unconnected groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), "
+            f"which predicts from features."
         )
     # 2. Estimates are finite if the directed graph of wins is strongly connected (Ford, 1957).
     groups = _groups(sets.items[left[beats]], sets.items[right[beats]], len(items), strong=True)

@@ -69,8 +69,8 @@ class Universe:
         names, sets = labels.plain()[unseen], data.set_of_alternative[unseen]
         raise InputError(
             f"item {names[0]!r} (choice set {data.set_ids[sets[0]]!s}) is not among the {len(self.items)} items of "
-            f"the training part; {len(unseen)} such alternatives in {len(np.unique(sets))} choice sets, "
-            f"{len(set(names))} distinct items. A model of items has no parameters for new items: train on a table "
+            f"the training data; {len(unseen)} such alternatives in {len(np.unique(sets))} choice sets, "
+            f"{len(set(names))} distinct items. The model has no parameters for new items: train on a table "
             f"that includes them, or use PCMC-Net (pcmcnet), which predicts from features."
         )
 
@@ -107,7 +107,7 @@ def require_labels(data: ChoiceData) -> Categorical:
     """Return the labels of the alternatives. Raise InputError if the table has no labels."""
     if data.labels is None:
         raise InputError(
-            "a model of items identifies alternatives by their labels, but the table was read without labels: declare "
+            "this model identifies alternatives by their labels, but the table was read without labels: declare "
             "alternative=<column> (--alternative), or use PCMC-Net (pcmcnet), which predicts from features."
         )
     return data.labels
@@ -273,10 +273,10 @@ class Grid:
         for label, rows in zip(identified, labelled, strict=True):
             if not rows.any():
                 hint = did_you_mean(label, np.unique(require_labels(data).plain()).tolist())
-                raise InputError(f"identified: no alternative of the training part is labelled {label!r}.{hint}")
+                raise InputError(f"identified: no alternative in the training data is labelled {label!r}.{hint}")
         rest = ~labelled.any(0)
         if not rest.any():
-            raise InputError("identified includes every alternative of the training part, so none is left to bin.")
+            raise InputError("identified includes every alternative in the training data, so none is left to bin.")
         # 2. Cut the range of each feature into bins of equal width.
         edges = {}
         for name, k in bins.items():
@@ -318,7 +318,7 @@ class Grid:
         edges = {name: tuple(float(e) for e in values) for name, values in entries["edges"].items()}
         for name, values in edges.items():
             if not all(map(math.isfinite, values)) or list(values) != sorted(values):
-                raise ArtifactError(f"the saved edges of {name!r} are not ascending numbers: save the model again.")
+                raise ArtifactError(f"the saved bin edges of {name!r} are not ascending numbers: save the model again.")
         return cls(edges, tuple(map(str, entries["identified"])))
 
 

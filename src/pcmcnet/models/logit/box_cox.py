@@ -1,4 +1,4 @@
-"""The Box-Cox transformation (Box & Cox, 1964), its derivative in the exponent, and the parameters of a utility.
+"""The Box-Cox transformation (Box & Cox, 1964) with its derivative, and the parameters of a utility.
 
     f(x, l) = (x^l - 1) / l,  log x at l = 0          df / dl = (x^l (u - 1) + 1) / l^2,  u = l log x
 

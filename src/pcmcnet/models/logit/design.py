@@ -431,10 +431,10 @@ class Design:
             terms = parse_formula(entries["resolved"])
             _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
             if len(entries["names"]) > MAX_COLUMNS:
-                raise ValueError(f"{len(entries['names']):,} columns")
+                raise ValueError(f"too many columns: {len(entries['names']):,}")
             columns, cost, offset = tuple(map(str, entries["names"])), entries["cost"], entries["offset"]
             if not {cost, offset} <= {None, *columns}:
-                raise ValueError(f"cost {cost!r}, offset {offset!r}")
+                raise ValueError(f"unknown cost {cost!r} or offset {offset!r}")
             return cls(entries["formula"], terms, codes, labels, columns, cost, offset)
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(

@@ -198,7 +198,7 @@ def person_blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device:
 
 
 def _cuts(rows: Ints, max_rows: int) -> Iterator[slice]:
-    """Yield slices of consecutive persons, given that persons are ordered by their number of rows."""
+    """Yield slices of consecutive persons, who must be sorted by their number of rows."""
     begin = 0
     while begin < len(rows):
         end = begin + 1

@@ -1,4 +1,4 @@
-"""Coding of a factor of a term, which turns a column of the table into k columns of the design matrix (N, k).
+"""Coding of factors: a column of the table becomes k columns of the design matrix (N, k).
 
 A numeric column is transformed as the formula specifies. A categorical column becomes dummy variables, one for each
 level except the reference. Levels that are chosen too rarely to have a coefficient are pooled into one level,
@@ -105,7 +105,7 @@ def read_code(entries: Mapping[str, Any]) -> Code:
         return LevelCode(str(entries["reference"]), levels, bool(entries["pooled"]), rare, int(entries["n_rare"]))
     mean, scale = float(entries["mean"]), float(entries["scale"])
     if not (math.isfinite(mean) and 0 < scale < math.inf):
-        raise TypeError(f"mean {mean}, scale {scale}")
+        raise TypeError(f"invalid mean {mean} or scale {scale}")
     return NumberCode(mean, scale, bool(entries["gaps"]))
 
 

@@ -132,7 +132,9 @@ def parse_formula(text: str) -> Formula:
     (['log(cost)', 'time:income'], False, ['wait'])
     """
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(f"formula must be text such as 'cost + log(time)', or '.' for all features, got {text!r}.")
+        raise ConfigError(
+            f"formula must be a string such as 'cost + log(time)', or '.' for all features, got {text!r}."
+        )
     parts = _Parser(text).parts()
     for number, part in enumerate(parts):
         if part.constants is not None and number != 1:
@@ -177,8 +179,8 @@ class _Parser:
             match = _TOKEN.match(text, place)
             if match is None:
                 raise ConfigError(
-                    f"formula {self.text!r}: unexpected {text[place:].strip()[:12]!r}. Write names with blanks or "
-                    f"signs in backticks."
+                    f"formula {self.text!r}: unexpected {text[place:].strip()[:12]!r}. Put names with spaces or "
+                    f"symbols in backticks."
                 )
             kind = str(match.lastgroup)
             yield kind, match[kind]
@@ -202,7 +204,7 @@ class _Parser:
                 part.dot = True
             elif self._peek()[1] in ("0", "1"):
                 if part.constants is not None:
-                    raise ConfigError(f"formula {self.text!r}: write 0 or 1 (no constants, constants) only once.")
+                    raise ConfigError(f"formula {self.text!r}: specify 0 (no constants) or 1 (constants) only once.")
                 part.constants = self._next()[1] == "1"
             else:
                 term = self._term()
@@ -220,7 +222,7 @@ class _Parser:
         term = Term(tuple(factors), self._labels() if self._take("[") else ())
         if len(set(factors)) < len(factors):
             raise ConfigError(
-                f"formula {self.text!r}: {term} contains a factor twice: use square(COLUMN) for the square of a number."
+                f"formula {self.text!r}: {term} contains a factor twice: use square(COLUMN) to square a number."
             )
         return term
 

@@ -156,7 +156,7 @@ class IndividualDesign:
             terms, _ = parse_membership(entries["terms"])
             _ = [codes[factor.column] for term in terms for factor in term.factors]
             if len(entries["names"]) + len(entries["left_out"]) > MAX_COLUMNS:
-                raise ValueError(f"{len(entries['names']):,} columns")
+                raise ValueError(f"too many columns: {len(entries['names']):,}")
             return cls(terms, codes, tuple(map(str, entries["names"])), tuple(map(str, entries["left_out"])))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(

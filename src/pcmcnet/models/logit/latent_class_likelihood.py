@@ -187,7 +187,7 @@ class LatentClassLikelihood:
         return out
 
     def _complete_information(self, at: MixturePoint, r: Floats) -> tuple[list[slice], list[Floats]]:
-        """Return the blocks of parameters (one for each class, one for membership) and their information, given r."""
+        """Return a block of parameters per class and one for membership, with their information matrices, given r."""
         K, C = self.sets.n_columns, self.classes
         blocks = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
         weights = self._set_weights(r)
@@ -400,7 +400,7 @@ class ClassSearch:
         return maxima
 
     def of(self, classes: int, fewer: MixtureMaximum | None = None) -> MixtureMaximum:
-        """Return the maximum for one number of classes. ``fewer``, a maximum for fewer classes, gives another start."""
+        """Return the maximum for one number of classes. The maximum ``fewer`` for fewer classes is another start."""
         # 1. The likelihood of the whole table and, if the table is large, of the sample for random starts.
         within = self.within(classes) if self.within else None
         mixture = LatentClassLikelihood(*self.problem, classes, self.prior, limits=within)

@@ -100,7 +100,11 @@ def willingness_to_pay(model: LogitModel, name: str, cost: str, errors: Errors) 
     if marginal_cost == 0:
         raise InputError(f"the coefficient of {cost!r} is 0, so willingness to pay is not defined.")
     if marginal_cost > 0:
-        log.warning("the coefficient of %r is positive, so it is not a cost: ratios to it are hard to interpret", cost)
+        log.warning(
+            "the coefficient of %r is positive, so the column is not a cost: ratios to this coefficient are hard to "
+            "interpret",
+            cost,
+        )
     value, error = model.estimates_.delta(lambda b: -utility_of_name(b) / utility_of_cost(b), errors)
     return Ratio(f"{name} in {cost}", float(value), float(error))
 
@@ -248,7 +252,7 @@ def class_slopes(
 
 
 class _DesignSlope(NamedTuple):
-    """Derivative of the design matrix in a value of each set's k-th alternative, or of the individual."""
+    """Derivative of the design matrix with respect to a value of each set's k-th alternative, or of the individual."""
 
     rows: Bools  # (N,) the M alternatives of the sets that have a k-th alternative
     offsets: Ints  # first row of each of these sets among the M
@@ -258,7 +262,7 @@ class _DesignSlope(NamedTuple):
 
 
 def design_slopes(design: Design, data: ChoiceData, column: str) -> Iterator[_DesignSlope]:
-    """Yield derivatives of the design in a feature of each k-th alternative, or in an individual-level column."""
+    """Yield design derivatives with respect to a feature of each k-th alternative, or an individual-level column."""
     x, sizes, offsets = _exact(data, column), data.sizes, data.offsets
     step = _STEP * step_sizes(x)  # (N,), or (S,)
     if column not in data.features:

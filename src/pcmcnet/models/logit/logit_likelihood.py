@@ -197,8 +197,8 @@ class LogitLikelihood:
         if not settle:
             return b, self.hessian(p, mean, w), max_iter
         raise TrainingError(
-            f"the log-likelihood has not converged after {max_iter} iterations: raise max_iter, or rescale columns on "
-            f"very different scales."
+            f"the log-likelihood has not converged after {max_iter} iterations: raise max_iter, or rescale columns "
+            f"that differ widely in scale."
         )
 
     def maximum(self, weights: Floats, *, within: Parameters, max_iter: int) -> Maximum:

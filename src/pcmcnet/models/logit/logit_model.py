@@ -63,8 +63,9 @@ class LogitConfig:
         Numeric feature that enters the utility with a coefficient of 1, such as a correction for the sampling of
         alternatives. The formula must not contain this feature, and "." does not include it. Default: none.
     wtp_space
-        Name of a cost coefficient, in whose units the model is estimated (willingness-to-pay space): each other
-        coefficient is -b_cost times a willingness to pay, which is the parameter. Default: preference space.
+        Name of the cost coefficient in whose units the model is estimated (willingness-to-pay space). Each other
+        coefficient is then -b_cost times a willingness to pay, and the willingness to pay is the parameter. Default:
+        preference space.
     errors
         Standard errors in the summary: "classical" (inverse Hessian), "robust" (sandwich) or "clustered" (sandwich with
         scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
@@ -110,7 +111,7 @@ class LogitConfig:
         for name in ("reference", "cluster", "offset", "wtp_space"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
-                raise ConfigError(f"{name} must be a name, got {value!r}.")
+                raise ConfigError(f"{name} must be a string, got {value!r}.")
         if not isinstance(self.base, Mapping):
             raise ConfigError(f"base must map columns to levels, got {self.base!r}.")
         object.__setattr__(self, "base", {str(column): str(level) for column, level in self.base.items()})
@@ -323,7 +324,7 @@ class LogitModel(ChoiceModel):
         return Summary(type(self).__name__, facts, header, rows)
 
     def _facts(self) -> dict[str, str]:
-        """Return the facts that the summary shows above its table."""
+        """Return the entries that the summary shows above its table."""
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
         if self.design_.cost is not None:
             facts["wtp in units of"] = self.design_.cost

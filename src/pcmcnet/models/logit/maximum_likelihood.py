@@ -35,7 +35,7 @@ _ThreadCount = tuple[Any, int]  # a BLAS library and its number of threads
 
 
 def map_in_threads(function: Callable[[T], U], chunks: Sequence[T]) -> list[U]:
-    """Call a function for each chunk in several threads, given that NumPy and SciPy release the GIL."""
+    """Call a function for each chunk in several threads, since NumPy and SciPy release the GIL."""
     if len(chunks) < 2:
         return list(map(function, chunks))
     with single_threaded_blas(), ThreadPoolExecutor(torch.get_num_threads()) as pool:

@@ -123,7 +123,7 @@ class NestedRows(NamedTuple):
         return log_p
 
     def slopes(self, values: list[_InclusiveValues], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
-        """Return derivatives of log P in v (N,) and in the log-sums (S, M), given weights (N,) of the chosen rows."""
+        """Return derivatives of log P with respect to v (N,) and log-sums (S, M), given weights (N,) of chosen rows."""
         # 1. From the rows up: the weight of the chosen path in each node.
         weights = [w]
         for offsets, _, _ in self.levels:

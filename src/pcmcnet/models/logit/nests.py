@@ -159,7 +159,7 @@ def _checked_node(node: Any, where: str) -> dict[str, Any]:
         elif isinstance(below, list | tuple) and below and not any(isinstance(v, list | tuple | dict) for v in below):
             checked[str(name)] = nest_labels(below, here)
         else:
-            raise ConfigError(f"{here}: expected labels, such as ['car', 'bus'], or nests by name; got {below!r}.")
+            raise ConfigError(f"{here}: expected labels, such as ['car', 'bus'], or named nests; got {below!r}.")
     return checked
 
 
@@ -221,7 +221,7 @@ def warn_unknown_labels(labels: Iterable[str], data: ChoiceData) -> None:
 def require_nest_labels(nests: Mapping[str, Any], data: ChoiceData) -> Categorical:
     """Return the labels of the alternatives, or raise InputError if a label has no nest."""
     if data.labels is None:
-        raise InputError("nests by label need labels: read the table with alternative=<column>.")
+        raise InputError("nests are given by label, but the table has no labels: read it with alternative=<column>.")
     labels = data.labels
     lacking = [labels.categories[k] for k in np.unique(labels.codes) if labels.categories[k] not in nests]
     if lacking:
@@ -475,7 +475,7 @@ class NestModel(LogitModel):
         )  # normalise: the sums have rounding errors
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        """Return the log-sum (S, 1) of each choice set, and the share 1 (S, 1) of the only class."""
+        """Return the log-sum (S, 1) of each choice set, and a share of 1 (S, 1) for the only class."""
         _, nests, v = self._utilities_in_tree(data)
         sums = nests.inclusive_values(v, self._state.logsums)[:, None]
         return sums, np.ones_like(sums)

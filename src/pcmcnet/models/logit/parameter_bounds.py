@@ -186,7 +186,8 @@ def require_identified(
         raise InputError(
             f"singular design: within every choice set {names[column]!r} is a linear combination of "
             f"{listed([names[j] for j in basis])}, so their coefficients are not identified; {len(dependent)} such "
-            f"column{'s' * (len(dependent) > 1)}: {listed([names[k] for k, _ in dependent])}. Leave one of each out."
+            f"column{'s' * (len(dependent) > 1)}: {listed([names[k] for k, _ in dependent])}. "
+            f"Leave out one column of each combination."
         )
 
 

@@ -51,7 +51,7 @@ _ROOT_2 = math.sqrt(2)
 
 
 class CoefficientCurve(NamedTuple):
-    """Draws of a coefficient, with first and second derivatives in its location and spread.
+    """Draws of a coefficient, with first and second derivatives with respect to its location and spread.
 
     The second derivatives are ``curvature`` times (1, lean)(1, lean)'. If ``slope`` is None, the slope is 1. If
     ``curvature`` is None, the curvature is 0.
@@ -236,14 +236,14 @@ class MixingDistribution:
         # 2. Indices must be those of existing columns, coefficients and covariates.
         columns = [r.column for r in random]
         if not (0 <= mixing.located <= len(mixing.columns) and {*columns} <= {*range(len(mixing.columns))}):
-            raise ValueError("random coefficients of columns that do not exist")
+            raise ValueError("a random coefficient refers to a column that does not exist")
         coefficients, covariates = {*range(len(random))}, {*range(len(mixing.who))}
         if not ({*mixing.group, *(d for d, _ in mixing.means)} <= coefficients and {*mixing.mirror} <= {1, -1}):
-            raise ValueError("correlations or means of coefficients that are not random")
+            raise ValueError("a correlation or a mean refers to a coefficient that is not random")
         if not {g for _, g in mixing.means} <= covariates or len(mixing.mirror) not in (0, len(random)):
-            raise ValueError("means that depend on covariates that do not exist")
+            raise ValueError("a mean depends on a covariate that does not exist")
         if mixing.cost is not None and not 0 <= mixing.cost < mixing.located:
-            raise ValueError("a cost that is not a column with a location")
+            raise ValueError("the cost column has no location parameter")
         return mixing
 
     @property
@@ -424,7 +424,7 @@ class MixingDistribution:
         return replace(self, mirror=tuple((mirror * signs).tolist())), out
 
     def scale(self, sizes: Floats, estimates: Floats) -> Floats:  # (K,), (K0,) -> (P,)
-        """Return the change of each parameter that changes a utility by about 1.
+        """Return the change in each parameter that changes a utility by about 1.
 
         ``sizes`` contains the scales of the columns. ``estimates`` contains the coefficients of the multinomial logit,
         which give the scale of an index that is not a coefficient itself, such as the logarithm of a coefficient.
@@ -494,7 +494,7 @@ def specify_mixing(
     parts += [RandomCoefficient(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
     if not parts:
         raise ConfigError(
-            "random is empty: a mixed logit needs a random coefficient or an error component. Otherwise, use mnl."
+            "random is empty: a mixed logit needs a random coefficient or an error component. Add one, or use mnl."
         )
     columns = (*design.names, *(f"component[{nest}]" for nest in nests))
     # 3. Means that depend on individuals: pairs of a random coefficient and a covariate, which coefficients may share.

@@ -168,7 +168,7 @@ class PCMCNetwork(ChoiceNetwork):
         return self.rates_of_scores(scores, utility, mask)
 
     def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
-        """Compute rates from the scores (B, J, J) and the utilities (B, J) of the alternatives that are entered."""
+        """Compute rates from the scores (B, J, J) and the utilities (B, J) of the destination alternatives."""
         if self.rates.rate == "exp":
             return self.rates.rates_from_scores(scores + utility.unsqueeze(1), mask)
         top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)

@@ -4,8 +4,8 @@
                                     |-----------> utility of the alternative entered --^
 
 The boxes are computed from the model, then placed, then written as SVG. The drawing is 800 units wide, with 12-unit
-text on a white background. The height of the drawing depends on the boxes. Long lists are shortened. A text is cut to
-the width of its box, using estimated letter widths of common sans-serif fonts. The SVG file is self-contained.
+text on a white background. The height of the drawing depends on the boxes. Long lists are shortened. Text is truncated
+to the width of its box, using estimated letter widths of common sans-serif fonts. The SVG file is self-contained.
 """
 
 from __future__ import annotations
@@ -303,14 +303,14 @@ def _down(a: PlacedBox, b: PlacedBox) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return an upper bound on the width of a text in common fonts."""
+    """Return an upper bound on the width of a string in common fonts."""
     wide = [unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…" for letter in text]
     widths = (5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7 for letter in text)
     return sum(SIZE if is_wide else width for is_wide, width in zip(wide, widths, strict=True))
 
 
 def _fit(text: str, width: float) -> str:
-    """Cut a text to a width, ending in "…", and replace characters that XML does not allow with �."""
+    """Truncate text to a width, ending in "…", and replace characters that XML does not allow with �."""
     text = _UNPRINTABLE.sub("�", " ".join(text.split()))
     if text_width(text) <= width:
         return text

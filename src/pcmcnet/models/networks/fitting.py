@@ -13,12 +13,13 @@ choice sets and the number of weights predicts it.
 
     ladder of decays   64 -- 16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004     from almost a logit to unregularised
 
-The search begins at 4 and 1 and moves along the ladder while the held-out loss falls. The chosen decay minimises a
-parabola, in the logarithm of the decay, through the best rung and its neighbours. The chosen decay is at most a quarter
-of a rung from the best rung, because losses rise steeply towards weak decay and an unrestricted parabola would choose
-too strong a decay. On a small table the last two rungs are left out, since only large tables need such weak decay. For
-a large table, the search uses only a sample. Weight decay acts like a prior, whose weight relative to the data falls
-with the number of choice sets, so the decay found for the sample is multiplied by the sample's share of the table.
+The search first tries decays of 4 and 1, then moves along the ladder as long as the held-out loss falls. The chosen
+decay minimises a parabola, in the logarithm of the decay, through the best decay tried and its neighbours. The chosen
+decay is at most a quarter of a step from the best decay tried, because losses rise steeply towards weak decay and an
+unrestricted parabola would choose too strong a decay. On a small table, the two weakest decays are left out, since only
+large tables need such weak decay. For a large table, the search uses only a sample. Weight decay acts like a prior,
+whose weight relative to the data falls with the number of choice sets, so the decay found for the sample is multiplied
+by the sample's share of the table.
 
 All constants were chosen on inner splits of development tables.
 """
@@ -307,8 +308,8 @@ def choose_classes(
 def choose_members(members: int | Auto, trainer: Trainer, train: Sets, first: TrainedNetwork, classes: int) -> int:
     """Return the number of networks to average.
 
-    With "auto", networks are averaged only if the weight decay is learnt and there is a single class. Networks with
-    texts or images are not averaged either, because the cost of their encoders is unknown.
+    With "auto", networks are averaged only if the weight decay is learnt, there is a single class, and the table has no
+    texts or images, because the cost of encoding these is unknown.
     """
     if members != "auto":
         if members > 1 and classes > 1:
@@ -331,7 +332,7 @@ def choose_bins(
 
 
 def best_bin_period(trials: ShortFits, search: DecaySearch) -> int:
-    """Return n if bins in every n-th member give the smallest held-out loss, or 0 if no bins are best."""
+    """Return n if the held-out loss is smallest with bins in every n-th member, or 0 if it is smallest without bins."""
     # 1. Fit with the best decay, with and without bins.
     decay = min(search.trials, key=lambda trial: trial.held_out_nll).value
     plain, binned = (trials.choice_losses(decay, bins=bins) for bins in (0, BIN_COUNTS[0]))
@@ -361,7 +362,7 @@ class ShortFits:
     Parameters
     ----------
     trainer
-        Trainer without progress bars and checkpoints.
+        Trainer without progress bars or checkpoints.
     folds
         Training sets and held-out sets of each fold.
     encoders
@@ -489,7 +490,7 @@ def train_members(
     trainer
         The trainer of the first network.
     first
-        The first network. Its architecture and device decide whether the other networks can train in parallel.
+        The first network, whose architecture and device determine whether the others can be trained in parallel.
     encoders
         The encoder of each network to train.
     data, valid, config

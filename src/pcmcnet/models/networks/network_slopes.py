@@ -59,7 +59,7 @@ class NumericInput(NamedTuple):
 
 
 def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
-    """Return derivatives in a numeric column: (sum n^2,) for a feature, or (N,) for an individual-level column."""
+    """Return derivatives with respect to a feature, (sum n^2,), or to an individual-level column, (N,)."""
     individual = column not in data.features
     columns = data.individual if individual else data.features
     side = model.encoder_.individual if individual else model.encoder_.features
@@ -125,10 +125,10 @@ def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> T
 
 
 def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: Tensor, enter: Tensor) -> list[Tensor]:
-    """Return derivatives of each score f_kl in the inputs of alternatives k and l, or in the individual's input.
+    """Return derivatives of each score f_kl with respect to the inputs of k and l, or to the individual's input.
 
-    There are two tensors (B, J, J), or one for an individual-level input. The score f_kl is a function of leave_k +
-    enter_l, and both terms are linear in the input.
+    The result consists of two tensors (B, J, J), or of one for an individual-level input. The score f_kl is a function
+    of leave_k + enter_l, and both terms are linear in the input.
     """
     pairs = real_pairs(batch.mask)
     s, k, m = pairs.nonzero(as_tuple=True)  # (P,)

@@ -76,7 +76,7 @@ def _require_fit(weights: Mapping[str, Tensor], network: Mapping[str, Tensor]) -
         name = min(k for k in actual.keys() | expected.keys() if actual.get(k) != expected.get(k))
         got, wanted = (f"{p[name][0]} of {p[name][1]}" if name in p else "absent" for p in (actual, expected))
         raise ArtifactError(
-            f"the saved weights do not fit the saved options: {name}: expected {wanted}, got {got}. Save the model "
+            f"the saved weights do not match the saved options: {name}: expected {wanted}, got {got}. Save the model "
             f"again."
         )
 
@@ -124,7 +124,7 @@ class NeuralModel(ChoiceModel):
         """Return a new network for an encoder and a number of latent classes."""
 
     def _more_facts(self) -> dict[str, str]:
-        """Return facts that this class of models adds to the summary."""
+        """Return the entries that this class of models adds to the summary."""
         return {}
 
     # -- fit --------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class NeuralModel(ChoiceModel):
         return network_slopes(self, data, column)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
-        """Return derivatives of log-probabilities in an input: (B, J, J), or (B, J) for an individual-level input."""
+        """Return derivatives of log-probabilities with respect to an input: (B, J, J), or (B, J) for an individual."""
         return jacobian_by_output(self.network_, batch, at)
 
     def summary(self) -> Summary:
@@ -251,7 +251,7 @@ class NeuralModel(ChoiceModel):
 
 
 def is_on_gpu(network: nn.Module) -> bool:
-    """Return True if a network is on a GPU, which predicts a table faster than one thread reads the table."""
+    """Return True if a network is on a GPU, which computes predictions faster than one thread reads a table."""
     return device_of(network).type == "cuda"
 
 

@@ -93,7 +93,7 @@ LOGIT_STEPS = 100  # maximum number of L-BFGS iterations
 
 
 def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
-    """Set the plain weights of a utility to the penalised maximum likelihood estimate of the logit."""
+    """Set the weights of the inner logit to their penalised maximum likelihood estimates."""
     from scipy.optimize import Bounds, minimize  # slow to import
 
     data = data.to(torch.device("cpu"))

@@ -147,7 +147,7 @@ class Trainer:
     Parameters
     ----------
     config
-        Options of the model. Each call of :meth:`train` may use different training options.
+        Options of the model. Each call to :meth:`train` may use different training options.
     build
         Function that returns a new network for an encoder and a number of latent classes.
     encoders

@@ -30,7 +30,7 @@ export async function sendRequest(path, body = undefined, signal = undefined) {
   }
   const content = await response.json().catch(() => null);
   if (!response.ok) throw new RequestError(errorMessage(content, response.status), response.status);
-  if (content === null) throw new RequestError("The response of the server could not be read.", response.status);
+  if (content === null) throw new RequestError("The server's response could not be read.", response.status);
   return content;
 }
 

@@ -333,8 +333,8 @@ export class PreferenceMap {
     const ignored = [x, y].find((name) => this.better.get(name) === 0);
     const reason =
       ignored === undefined
-        ? `${names.a} and ${names.b} do not trade off in these two features`
-        : `A typical change of ${this.titleOf(ignored)} does not affect the prediction here`;
+        ? `There is no trade-off between ${names.a} and ${names.b} in these two features`
+        : `A typical change in ${this.titleOf(ignored)} does not affect the prediction here`;
     const note = hasTradeOff
       ? `No effect in favour of ${names.a} can be shown within the range of the training data.`
       : `${reason}, so no effects are marked.`;

@@ -113,7 +113,7 @@ function splitBatches(sets, limits) {
 export function readSets(text, schema) {
   const { cells, separator } = readCsv(text);
   const [heads, ...body] = cells;
-  if (!body.length) throw new Error("The table needs a line of column names, then one line per alternative.");
+  if (!body.length) throw new Error("The table needs a header line with column names and one line per alternative.");
   const place = (...names) => heads.findIndex((head) => names.some((name) => same(head, name)));
   const at = new Map(schema.columns.map((column) => [column, place(column.name, column.title)]));
   const missing = schema.columns.filter((column) => at.get(column) < 0 && column.required);

@@ -59,7 +59,7 @@ def pair_numbers(pair, seed):
 
 @triton.jit
 def drop_units(h, a, b, c, limit):
-    """Zero the same entries of (R, C) as ``drop``, in float32, given the hashes a, b (R,) and c (C,).
+    """Zero the same entries of h (R, C) as ``drop`` does, in float32, given the hashes a, b (R,) and c (C,).
 
     The comparison and the selection are one block of assembly, because compilers would defer the selections, and pack
     and unpack the results of the comparisons in between.

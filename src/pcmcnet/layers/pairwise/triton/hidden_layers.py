@@ -40,7 +40,7 @@ class FirstLayer(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """J, D0, D, and the number of columns, which is a multiple of 8 because such products are fastest."""
+        """J, D0, D, and the number of columns, rounded up to a multiple of 8, for which products are fastest."""
         d0, d = self.individual.shape[1], self.alternatives.shape[2]
         return self.alternatives.shape[1], d0, d, (2 * (d0 + d) + 8) // 8 * 8
 
@@ -68,7 +68,7 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients w.r.t. all inputs ``given``, from the bfloat16 gradient w.r.t. both halves (B, J, 2 H)."""
+    """Return the gradients w.r.t. the first layer, from the bfloat16 gradient w.r.t. both of its halves (B, J, 2 H)."""
     # 1. The gradients of the weights: one product over all alternatives, then its columns are distributed.
     _, *shape = given.shape
     units, both = len(given.bias), d_halves.flatten(0, 1)
@@ -122,7 +122,7 @@ def _pack_weights(who, leave, enter, bias, out, H, D0, D, K, R: tl.constexpr, C:
 
 @triton.jit
 def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr, C: tl.constexpr):
-    """Reverse ``_pack_weights`` for gradients: the columns of a number and of its remainder share one weight."""
+    """Reverse ``_pack_weights`` for gradients, by adding the columns of a number and of its remainder."""
     wait_for_earlier()
     u, c = tl.program_id(0) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     known, own, at = (u < H) & (c < D0), (u < H) & (c < D), sums + u * K + c
@@ -167,7 +167,7 @@ def first_hidden(
     C: tl.constexpr,
     TJ: tl.constexpr,
 ):
-    """Fill (pairs, H) from ``left`` and ``right`` (B, J, H), whose row strides are E and F.
+    """Fill the first hidden layer (pairs, H) from ``left`` and ``right`` (B, J, H), whose row strides are E and F.
 
     The grid is (units, block of j, set), so that ``right`` is read once.
     """
@@ -245,7 +245,7 @@ def last_hidden(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Write the scores of the pairs, without the shift, to the positions of the pairs in memory."""
+    """Write the scores of the pairs, without the constant shift, to the positions of the pairs in memory."""
     wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
@@ -282,7 +282,7 @@ def last_hidden_backward(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Backpropagate through the last hidden layer with a fixed number of programs: ``dw`` and ``db`` (programs, H)."""
+    """Backpropagate through the last hidden layer, and write the partial sums ``dw`` and ``db`` (programs, H)."""
     wait_for_earlier()
     u, pair0 = tl.arange(0, C), tl.load(bounds)
     c, v = tl.load(bias + u, mask=u < H, other=0.0)[None, :], tl.load(w + u, mask=u < H, other=0.0)[None, :]
@@ -321,7 +321,7 @@ def later_hidden_backward(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Backpropagate through a hidden layer in place, with a fixed number of programs: ``db`` (programs, H)."""
+    """Backpropagate through a hidden layer in place, and write the partial sums ``db`` (programs, H)."""
     wait_for_earlier()
     u, pair0, pairs = tl.arange(0, C), tl.load(bounds), tl.load(bounds + 1) - tl.load(bounds)
     c = tl.load(bias + u, mask=u < H, other=0.0)[None, :]
@@ -405,7 +405,7 @@ def first_hidden_backward(
 
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
 def sum_row_parts(sizes, J, parts, out, row0, rows, H, D, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """Sum the parts of ``first_hidden_backward``: (blocks, rows, H) -> (rows, H) with row stride D, 0 at padding."""
+    """Sum the results of ``first_hidden_backward``: (blocks, rows, H) -> (rows, H) with row stride D, 0 at padding."""
     wait_for_earlier()
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)

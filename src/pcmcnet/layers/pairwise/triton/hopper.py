@@ -4,8 +4,8 @@
     backward  with g_p = dL/df_p:   G = sum_p g_p c_p h_p^T  and  s = sum_p g_p c_p   give all gradients of the layer:
               d weight = w G,   d bias = w s,   d w = rows of (weight G) + bias s,   d h_p = g_p (c_p (w weight))
 
-Therefore, only the slopes of x are saved, and no pass over pairs and units is needed between the products. Every kernel
-has two groups of four warps: while one group processes its numbers, the other keeps the matrix units busy.
+Only the slopes c are saved for the backward pass, and no pass over pairs and units is needed between the products.
+Every kernel has two groups of four warps: while one group processes its results, the other keeps the tensor cores busy.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -50,7 +50,7 @@ def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
 
 
 def tiles(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Return the descriptor with which the copy unit reads tiles of a matrix."""
+    """Return the TMA descriptor for reading tiles of a matrix."""
     return TensorDescriptor.from_tensor(matrix, [rows, columns], _layout(rows, columns))
 
 
@@ -110,7 +110,7 @@ def _operands(pairs: Tensor, weight: Tensor) -> tuple[TensorDescriptor, TensorDe
 
 
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
-    """Return the number of programs, a multiple of the number of unit tiles, leaving ``spare`` processors free."""
+    """Return the number of programs, a multiple of the number of unit tiles, with ``spare`` multiprocessors free."""
     across = unit_tiles(weight)
     return across * max((multiprocessor_count(device) - spare) // across, 1)
 
@@ -215,10 +215,10 @@ def last_layer_forward(
     keep: bool,
     spare: int = 0,
 ) -> Tensor:
-    """Write partial scores (parts, all pairs), and return the slopes (room, H), which are empty unless ``keep``.
+    """Write partial scores (parts, all pairs), and return the slopes (room, H), or no rows if ``keep`` is False.
 
     The argument ``dropout`` contains the seeds, the index of the layer's seed, and the limit, which is 0 without
-    dropout. The kernel leaves ``spare`` processors to other kernels.
+    dropout. The kernel leaves ``spare`` multiprocessors to other kernels.
     """
     seeds, layer, limit = dropout
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
@@ -250,10 +250,10 @@ def _last_layer_forward(
     DROP: gl.constexpr,
     CHUNKS: gl.constexpr,
 ):
-    """Multiply (pairs, D) by (H, D)^T, and write partial scores to ``out`` (tiles across, room).
+    """Multiply h (pairs, D) by the transposed weight (H, D), and write partial scores to ``out`` (tiles across, room).
 
-    The rows are the pairs of a chunk, whose first pair is in ``bounds``. Scores are written to the positions of the
-    pairs.
+    The rows of h are the pairs of a chunk, and ``bounds`` holds the index of the first pair. Scores are written to the
+    positions of the pairs.
     """
     shared = shared_memory(h, weight, slopes, KEEP, CHUNKS)
     layer_of = (bias, w, numbers, out, seeds + layer, room, limit)

@@ -1,9 +1,10 @@
 """Scores of all ordered pairs on a CUDA device, forward and backward: matrix products, with fused kernels around them.
 
 Moving a tensor with one number per pair and unit takes about as long as multiplying it. Therefore, one pass builds the
-first hidden layer from its two thin matrices; bias, activation and dropout of a later layer are applied where its
-product is read or written; and the last layer writes a single number per pair. Products are computed in float32 or
-bfloat16, with sums in float32. If the GPU and the layer allow it, the last layer has special kernels (``hopper``).
+first hidden layer from two matrices with one row per alternative. The bias, activation and dropout of a later layer are
+applied where its product is read or written. The last layer writes a single number per pair. Products are computed in
+float32 or bfloat16, with sums in float32. If the GPU and the layer allow it, the last layer has special kernels
+(``hopper``).
 
 Pairs are processed in chunks of whole rows (b, i); see ``pair_layout``. Values for the backward pass are saved if they
 all fit into a memory budget. Otherwise, the values are recomputed chunk by chunk, so that memory is bounded for any n.
@@ -128,8 +129,8 @@ class TritonPairNetwork:
     def score_in_turns(self, chunks: Sequence[DeviceChunk], parts: Tensor) -> None:
         """Score chunks, building the first hidden layer of each chunk while the products of the previous chunk run.
 
-        Building is limited by memory bandwidth, and products by the matrix units, so the two run on separate
-        processors. Products have priority.
+        Building a layer is limited by memory bandwidth, and products by the tensor cores, so the two run on separate
+        multiprocessors. Products have priority.
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if is_collecting_kernels() else high_priority_stream(self.leave.device)
@@ -156,7 +157,7 @@ class TritonPairNetwork:
     def all_gradients(
         self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype, *, shift: bool = True
     ) -> Gradients:
-        """Return the gradients w.r.t. the halves (as ``dtype``), the layers and, if ``shift`` is True, the shift.
+        """Return the gradients w.r.t. the first-layer halves (as ``dtype``), the layers and, if requested, the shift.
 
         On a Hopper GPU, the first chunk initialises the gradients of the last hidden layer. All other gradients start
         at 0.
@@ -318,7 +319,7 @@ class TritonPairNetwork:
 
     @property
     def thin(self) -> tuple[int, ...]:
-        """Row strides of the two halves, number of units, and dropout limit."""
+        """Row strides of the two halves of the first layer, number of units, and dropout limit."""
         return self.leave.stride(1), self.enter.stride(1), self.width, self.limit
 
     def parts(self, like: Tensor) -> Tensor:
@@ -328,14 +329,14 @@ class TritonPairNetwork:
         )
 
     def over_sets(self, kernel: Any, chunk: DeviceChunk, *tensors: Tensor, room: int, **kind: Any) -> None:
-        """Launch a kernel that copies between (B, J, J) and the pairs of a chunk."""
+        """Launch a kernel that copies between a (B, J, J) tensor and the pairs of a chunk."""
         shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
         launch(kernel, self.grid(chunk, 8), *self.find(chunk), *tensors, *self.where(chunk), room, **shape)
 
     def over_pairs(
         self, kernel: Any, *tensors: Tensor, like: Tensor, layer: int, chunk: DeviceChunk, shared: bool = False
     ) -> None:
-        """Launch a kernel on (room, H): a program per block of pairs or, if ``shared``, per row of ``parts``."""
+        """Launch a kernel on a (room, H) tensor. Programs process one block of pairs or, if ``shared``, many blocks."""
         room, width = like.shape
         block = triton.next_power_of_2(width)
         numbers, warps = (512, 2) if shared else (4096, 4)
@@ -358,7 +359,7 @@ def _hopper_kernels(device: torch.device) -> ModuleType | None:
 
 
 def _rows(half: Tensor) -> Tensor:
-    """Return a half (B, J, H) with a constant stride between rows."""
+    """Return one half of the first layer (B, J, H), with a constant stride between rows."""
     even = half.stride(2) == 1 and half.stride(0) == half.shape[1] * half.stride(1)
     return half if even else half.contiguous()
 
@@ -415,7 +416,7 @@ def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptio
 
 
 def _halves(first: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the halves and, if this function computes them, the packed inputs of the first layer."""
+    """Return the two halves of the first layer and, if this function computes them, the packed inputs."""
     if len(first) == HALVES:
         return first
     layer = FirstLayer(*(tensor.detach() for tensor in first))

@@ -1,7 +1,7 @@
 """Positions of pairs in memory: sorted by set and row, without padding or pairs of an alternative with itself.
 
-A row (b, i), with index b J + i, is an alternative that is left. The row has a pair (b, i, j) for every other real j.
-Real alternatives come first, so the position of the pair is
+A row (b, i), with index b J + i, stands for leaving alternative i of set b. The row has a pair (b, i, j) for every
+other real alternative j. Real alternatives come first, so the position of the pair is
 
     starts_b + i (n_b - 1) + j - (j > i)        with starts_b the sum of n (n - 1) over the sets before.
 
@@ -95,7 +95,7 @@ class PairLayout:
 
 
 def columns(places: int) -> int:
-    """Return the block size for a row of (J, J), one of few sizes, because kernels are compiled for each size."""
+    """Return the block size for a row of J pairs: one of a few sizes, because kernels are compiled for each size."""
     return max(int(triton.next_power_of_2(places)), 64)
 
 
@@ -172,7 +172,7 @@ def scores_to_grid(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Fill (B, J, J) with the sums of partial scores (PARTS, room) plus the shift, or 0 where no pair exists."""
+    """Fill ``out`` (B, J, J) with sums of partial scores (PARTS, room) plus the shift, or 0 where no pair exists."""
     wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
@@ -204,7 +204,7 @@ def pairs_from_grid(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Copy the entries of a chunk's pairs from (B, J, J), followed by MORE zeros."""
+    """Copy the entries of a chunk's pairs from ``grid`` (B, J, J), and append MORE zeros."""
     wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
@@ -220,7 +220,7 @@ def pairs_from_grid(
 
 @triton.jit(do_not_specialize=["room", "H"])
 def zero_after_last_pair(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
-    """Set the rows of (room, H) after the last pair to 0, up to the number of rows that the programs cover."""
+    """Set the rows of h (room, H) after the last pair to 0, up to the number of rows that the programs cover."""
     wait_for_earlier()
     r = tl.load(bounds + 1) - tl.load(bounds) + tl.program_id(0) * R + tl.arange(0, R)
     u = tl.program_id(1) * C + tl.arange(0, C)
