@@ -93,7 +93,7 @@ def test_the_nll_of_the_stack_uses_weights_of_the_other_folds() -> None:
 
 
 def test_a_single_fold_is_divided_into_halves() -> None:
-    """Each half has weights learnt from the other: the second model is best in the first half, the first in the other."""
+    """The weights of a half are learnt from the other half, in which the other model is better."""
     losses = np.array([[2.0, 2.0, 1.0, 1.0], [1.0, 1.0, 2.0, 2.0]])
     expected = cross_fitted_nll(losses, np.ones(4), [2, 2])
     assert cross_fitted_nll(losses, np.ones(4), [4]) == expected

@@ -1,8 +1,8 @@
-"""London Passenger Mode Choice: 81,086 trips on foot, by bicycle, by public transport or by car, with a published split.
+"""London Passenger Mode Choice: 81,086 trips on foot, by bicycle, public transport or car, with a published split.
 
-T. Hillel, M. Elshafie & Y. Jin, *Recreating passenger mode choice-sets for transport simulation: A case study of London,
-UK*, Proceedings of the ICE, Smart Infrastructure and Construction 171 (2018). The published split trains on the first
-two survey years and tests on the third; no household is in both parts.
+T. Hillel, M. Elshafie & Y. Jin, *Recreating passenger mode choice-sets for transport simulation: A case study of
+London, UK*, Proceedings of the ICE, Smart Infrastructure and Construction 171 (2018). The published split uses survey
+years 1 and 2 for training and year 3 for testing. No household is in both parts.
 
 The file is not part of this package. It is a wide table with one row per trip, as CSV or Parquet. Durations are in
 hours, costs in pounds, distances in metres.

@@ -151,8 +151,8 @@ class Stacking(ChainModel):
     """Weighted average of several models, for the best prediction.
 
     The weights maximise the likelihood of out-of-fold predictions. A model that cannot be fitted to the table is left
-    out, and ``summary()`` reports it. A fit takes about as long as three fits of each model, and less than twice as long
-    as one fit of each on a table of more than 30,000 choice sets.
+    out, and ``summary()`` reports it. A fit takes about as long as three fits of each model. On a table of more than
+    30,000 choice sets it takes less than two.
 
     Attributes
     ----------
