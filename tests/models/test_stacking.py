@@ -20,6 +20,7 @@ from pcmcnet.models.stacking import (
     DEFAULT_MODELS,
     LABEL_MODELS,
     cross_fitted_nll,
+    default_models,
     log_weighted_mean,
     stacking_weights,
     without_negligible,
@@ -195,7 +196,7 @@ def test_known_choices_of_a_person_move_the_members_with_classes() -> None:
 
 
 def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
-    assert tuple(Stacking()._unfitted(trips.schema)) == DEFAULT_MODELS
+    assert tuple(Stacking()._unfitted(trips)) == DEFAULT_MODELS
     labels = read(
         {"set": [0, 0, 1, 1], "item": ["a", "b", "a", "b"], "chosen": [1, 0, 0, 1]},
         choice_set="set",
@@ -203,7 +204,16 @@ def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
         alternative="item",
         features=[],
     )
-    assert tuple(Stacking()._unfitted(labels.schema)) == LABEL_MODELS
+    assert default_models(labels) == LABEL_MODELS
+
+
+def test_a_panel_adds_the_mixed_logit(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = read(panel(20, normal_tastes, sets=4), **PANEL)
+    assert default_models(people) == PANEL_MODELS
+    first_choices = people.subset(np.arange(0, len(people), 4))  # one per person
+    assert default_models(first_choices) == DEFAULT_MODELS
+    monkeypatch.setattr(stacking, "MAX_PANEL_SETS", len(people) - 1)
+    assert default_models(people) == DEFAULT_MODELS
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError
 from pcmcnet.layers import stationary_distribution
@@ -53,11 +53,14 @@ log = logging.getLogger("pcmcnet")
 T = TypeVar("T")
 
 # By default: the chain, which has context effects; trees, which find thresholds and interactions; latent classes, since
-# people differ; and the logit, which loses least if there are few choices. Models of labels replace the trees if there
-# are no features. On 20 simulated logits of 200 to 800 sets, the stack without the logit was .0023 NLL behind the true
-# model's MNL on average, and .0014 with it.
+# people differ; and the logit, which loses least if there are few choices. On 20 simulated logits of 200 to 800 sets,
+# the stack without the logit was .0023 NLL behind the true model's MNL on average, and .0014 with it. If people choose
+# repeatedly, tastes may also vary continuously: the mixed logit reduced the NLL of a simulated panel with normal tastes
+# from .655 to .648, and of electricity from 1.132 to 1.131. If there are no features, models of labels replace trees.
 DEFAULT_MODELS = ("pcmcnet", "boosted", "lc-mnl", "mnl")
+PANEL_MODELS = (*DEFAULT_MODELS, "mixed-mnl")
 LABEL_MODELS = ("pcmcnet", "lc-mnl", "mnl", "pcmc", "cdm")
+MAX_PANEL_SETS = 10_000  # choice sets of a panel for which the mixed logit joins the stack; it is slow on larger ones
 HELD_OUT_SETS = (
     10_000  # held-out choice sets that are enough for a few weights: of a large table, fewer folds are fitted
 )
@@ -73,9 +76,10 @@ class StackingConfig:
     Parameters
     ----------
     models
-        Models, or names of models as ``pcmcnet models`` lists them; models that you pass are not changed. None, the
-        default, takes PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. If the table has
-        labels but no features, PCMC and CDM replace the trees.
+        Models, or names of models as ``pcmcnet models`` lists them. Models that you pass are not changed. By default,
+        the models are PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. The mixed logit is
+        added if the table declares ``person`` and has at most 10,000 choice sets. If the table has labels but no
+        features, PCMC and CDM replace the trees.
     options
         Options of each model that is given by name, in the same order. Default: the default options of each model.
     folds
@@ -189,7 +193,7 @@ class Stacking(ChainModel):
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStack:
         data = train if valid is None else train.concat(valid)
-        models = self._unfitted(data.schema)
+        models = self._unfitted(data)
         stack = _StackFit(models, data, run, StepReporter())
         with open_run_folder(run.run_folder, resume=run.resume):
             if len(models) == 1:
@@ -203,11 +207,11 @@ class Stacking(ChainModel):
             with show_steps(len(models) * (len(folds) + 1), show=run.progress) as steps:
                 return _StackFit(models, data, run, steps).fit(folds, self.identity)
 
-    def _unfitted(self, schema: Schema) -> dict[str, ChoiceModel]:
+    def _unfitted(self, data: ChoiceData) -> dict[str, ChoiceModel]:
         """Return the models by label; a name that is used twice gets a number."""
         names, options = self.config.models, self.config.options
         if names is None:
-            names = DEFAULT_MODELS if schema.features else LABEL_MODELS
+            names = default_models(data)
             options = ({},) * len(names)
         models: dict[str, ChoiceModel] = {}
         for name, entries in zip(names, options, strict=True):
@@ -389,6 +393,14 @@ class Stacking(ChainModel):
         return FittedStack(record=record, models=models, weights=weights)
 
 
+def default_models(data: ChoiceData) -> tuple[str, ...]:
+    """Return the names of the models that a stack averages by default."""
+    if not data.schema.features:
+        return LABEL_MODELS
+    is_panel = data.schema.person is not None and len(np.unique(data.groups())) < len(data) <= MAX_PANEL_SETS
+    return PANEL_MODELS if is_panel else DEFAULT_MODELS
+
+
 @dataclass(frozen=True)
 class _StackFit:
     """One fit of a stack: its unfitted models by label, the choice sets, and how the fit runs."""
@@ -486,10 +498,7 @@ class _StackFit:
             model = self.models[label].__sklearn_clone__()
             try:
                 model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
-                chosen = [
-                    model._checked_log_proba(sets)[sets.offsets[:-1] + sets.require_chosen("stacking")]
-                    for sets in fold.held_out
-                ]
+                chosen = [model._log_p_of_choices(sets) for sets in fold.held_out]
             except PcmcNetError as error:
                 left_out[label] = str(error)
                 log.info("stacking: %s is left out: %s", label, error)
