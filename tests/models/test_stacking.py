@@ -19,6 +19,7 @@ from pcmcnet.models import stacking
 from pcmcnet.models.stacking import (
     DEFAULT_MODELS,
     LABEL_MODELS,
+    PANEL_MODELS,
     cross_fitted_nll,
     default_models,
     log_weighted_mean,

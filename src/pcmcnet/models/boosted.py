@@ -296,7 +296,7 @@ class TreeSets:
     @property
     def n_rows(self) -> int:
         """Number of alternatives."""
-        return self.bins.shape[1]
+        return int(self.bins.shape[1])
 
     def loss(self, utilities: Floats) -> float:
         """Return the mean negative log-likelihood for utilities (N,)."""
@@ -385,7 +385,7 @@ class UtilityTrees:
             left=np.where(split, left + shift, LEAF),
             right=np.where(split, right + shift, LEAF),
             value=np.where(split, 0.0, np.concatenate([value for _, value in pairs])),
-            importance=np.bincount(feature[split], gain[split], len(edges)),
+            importance=np.bincount(feature[split], gain[split], len(edges)).astype(np.float64),
         )
 
     def __call__(self, x: NDArray[np.float32]) -> Floats:

@@ -127,7 +127,7 @@ def _grow_compiled(
 ) -> Tree:
     n_nodes = 2 * leaves - 1
     feature, cut, left, right = (np.zeros(n_nodes, np.int64) for _ in range(4))
-    gain = np.zeros(n_nodes)
+    gain: Floats = np.zeros(n_nodes)
     used = np.ascontiguousarray(rows, np.int32)
     drawn = np.ascontiguousarray(drawn, np.int64)
     count = compiled_library().pcmcnet_grow_tree(
@@ -137,7 +137,7 @@ def _grow_compiled(
     )
     if count < 0:
         raise TrainingError("not enough memory to grow a tree.")
-    return Tree(*(array[:count].copy() for array in (feature, cut, left, right, gain)))
+    return Tree(feature[:count], cut[:count], left[:count], right[:count], gain[:count])
 
 
 def _grow(bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: int, min_rows: int, l2: float) -> Tree:
@@ -161,7 +161,8 @@ def _grow(bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: 
             for column, empty in zip((feature, cut, left, right), (LEAF, 0, 0, 0), strict=True):
                 column.append(empty)
             gain.append(0.0)
-    return Tree(*(np.array(column, np.int64) for column in (feature, cut, left, right)), np.array(gain))
+    columns = [np.array(column, np.int64) for column in (feature, cut, left, right)]
+    return Tree(columns[0], columns[1], columns[2], columns[3], np.array(gain))
 
 
 def _best_split(
