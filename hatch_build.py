@@ -1,6 +1,6 @@
-"""Compile the training steps of small networks (``src/pcmcnet/training``) when the package is built.
+"""Compile the training steps of small networks and the growth of trees when the package is built.
 
-Without a C compiler the package is built without them. Fallback: PyTorch runs these steps, several times slower.
+Without a C compiler the package is built without them. PyTorch and numpy then do this work, several times slower.
 """
 
 import shutil
@@ -12,29 +12,30 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-HOME = Path("src/pcmcnet/training")
+PACKAGE = Path("src/pcmcnet")
+LIBRARIES = {"training/compiled_steps.c": "training/libsteps.so", "models/tree_growth.c": "models/libtrees.so"}
 # gnu11: unlike ISO C, GNU C may fuse a product and a sum into one instruction.
 # -fno-math-errno: without errno, a square root is one instruction.
 FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fPIC", "-shared")
 
 
-class CompiledSteps(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the compiled library to wheels, and puts it next to its source in editable installs."""
+class CompiledLibraries(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the compiled libraries to wheels, and puts them next to their sources in editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile the steps, and tag the wheel with the platform."""
-        file = HOME / "libsteps.so"
-        error = compile_steps(Path(self.root) / HOME / "compiled_steps.c", Path(self.root) / file)
-        if error:
-            self.app.display_warning(f"pcmcnet is built without compiled training steps: {error}")
-            return
+        """Compile the libraries, and tag the wheel with the platform."""
+        for source, target in LIBRARIES.items():
+            error = compile_library(Path(self.root) / PACKAGE / source, Path(self.root) / PACKAGE / target)
+            if error:
+                self.app.display_warning(f"pcmcnet is built without {target}, so fits are slower: {error}")
+                return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data.update(pure_python=False, tag=f"py3-none-{platform}")
-        build_data["artifacts"].append(f"/{file.as_posix()}")
+        build_data["artifacts"] += [f"/{(PACKAGE / target).as_posix()}" for target in LIBRARIES.values()]
 
 
-def compile_steps(source: Path, target: Path) -> str | None:
-    """Compile the steps; return an error message, or None on success."""
+def compile_library(source: Path, target: Path) -> str | None:
+    """Compile a library; return an error message, or None on success."""
     target.unlink(missing_ok=True)
     unfinished = target.with_suffix(".unfinished")
     compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) or shutil.which("cc")

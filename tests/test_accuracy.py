@@ -52,7 +52,7 @@ def test_a_third_of_the_default_epochs_beats_the_paper(train: pn.ChoiceData, fre
 
 @pytest.mark.slow
 def test_five_seeds_reach_half_of_the_papers_divergence(train: pn.ChoiceData, fresh: pa.Table) -> None:
-    networks = [pn.PCMCNet(hidden=(16, 16, 16), labels=False, members=1) for _ in range(5)]  # new sets have other labels
+    networks = [pn.PCMCNet(hidden=(16, 16, 16), labels=False, members=1) for _ in range(5)]  # new labels
     fits = [network.fit(train, seed=seed, progress=False) for seed, network in enumerate(networks)]
     divergences = [divergence(model, fresh) for model in fits]
     assert np.mean(divergences) <= 0.006

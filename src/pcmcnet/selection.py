@@ -72,7 +72,7 @@ class Fold:
         return np.concatenate([sets.weights for sets in self.held_out])
 
 
-def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
+def held_out_folds(train: Sets, valid: Sets | None, seed: int, *, max_sets: int = MAX_SEARCHED_SETS) -> list[Fold]:
     """Return one or two folds for slow trials, or an empty list if there are too few choice sets.
 
     Parameters
@@ -84,9 +84,11 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
         held-out sets, because it is often smaller, and more held-out sets give a better choice.
     seed
         Seed of the folds.
+    max_sets
+        Maximum size of the sample, in choice sets (default 12,000).
     """
-    sample = sample_sets(train, MAX_SEARCHED_SETS, seed)
-    extra = () if valid is None else (sample_sets(valid, MAX_SEARCHED_SETS // 5, seed),)
+    sample = sample_sets(train, max_sets, seed)
+    extra = () if valid is None else (sample_sets(valid, max_sets // 5, seed),)
     if len(sample) < MIN_GROUPS:
         return _with_distinct_groups([(sample, extra)]) if extra else []
     n_folds, n_used = (4, 2) if len(sample) < SMALL_TABLE_SETS else (5, 1)

@@ -14,8 +14,9 @@ import pcmcnet as pn
 from choice_tables import trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models import Boosted
+from pcmcnet.models import Boosted, boosted
 from pcmcnet.models.boosted import BoostedConfig, TreeSets, UtilityTrees, grow_trees
+from pcmcnet.models.tree_growth import as_bins, bin_edges
 
 Table = dict[str, Any]
 
@@ -39,11 +40,12 @@ def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
     The leaf of x = 1 has 4 alternatives: sum g = 3/2 - 1/2 = 1 and sum h = 1. With l2 = 1 its value is lr / 2.
     """
     x = np.tile(np.array([[0.0], [1.0]], np.float32), (4, 1))
-    sets = TreeSets(x, np.arange(0, 9, 2), 2 * np.arange(4) + np.array([1, 1, 1, 0]), np.ones(4))
+    edges = bin_edges(x)
+    sets = TreeSets(as_bins(x, edges), edges, np.arange(0, 9, 2), 2 * np.arange(4) + np.array([1, 1, 1, 0]), np.ones(4))
     config = BoostedConfig(lr=0.1, leaves=2, min_samples_leaf=1, l2=1.0, subsample=1.0, max_features=1.0)
     (tree, value), *_ = islice(grow_trees(sets, config, 0), 1)
-    assert value[tree.apply(x)] == pytest.approx(np.tile([-0.05, 0.05], 4))
-    assert UtilityTrees.from_sklearn([(tree, value)], 1)(x) == pytest.approx(np.tile([-0.05, 0.05], 4))
+    assert value[tree.leaves(sets.bins)] == pytest.approx(np.tile([-0.05, 0.05], 4))
+    assert UtilityTrees.from_trees([(tree, value)], edges)(x) == pytest.approx(np.tile([-0.05, 0.05], 4))
     assert sets.loss(np.zeros(8)) == pytest.approx(np.log(2))
 
 
@@ -51,7 +53,7 @@ def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
 def test_results_do_not_depend_on_the_scale_of_weights(seed: int, weight: float) -> None:
     data = read(bargains(20, seed))
     x = data.features["price"].plain()[:, None].astype(np.float32)
-    config = BoostedConfig(min_samples_leaf=2)
+    config = BoostedConfig(min_samples_leaf=2, leaves=8)
     one = [value for _, value in islice(grow_trees(TreeSets.of(data, x), config, 0), 3)]
     heavy = read({**bargains(20, seed), "w": np.full(60, weight)}, weight="w")
     other = [value for _, value in islice(grow_trees(TreeSets.of(heavy, x), config, 0), 3)]
@@ -62,9 +64,10 @@ def test_results_do_not_depend_on_the_scale_of_weights(seed: int, weight: float)
 def test_flat_trees_predict_as_the_grown_trees() -> None:
     data = read(bargains(100))
     x = np.column_stack([data.features["price"].plain(), np.random.default_rng(0).normal(size=300)]).astype(np.float32)
-    grown = list(islice(grow_trees(TreeSets.of(data, x), BoostedConfig(min_samples_leaf=3), 0), 5))
-    trees = UtilityTrees.from_sklearn(grown, 2)
-    expected = sum(value[tree.apply(x)] for tree, value in grown)
+    sets = TreeSets.of(data, x)
+    grown = list(islice(grow_trees(sets, BoostedConfig(min_samples_leaf=3, leaves=8), 0), 5))
+    trees = UtilityTrees.from_trees(grown, sets.edges)
+    expected = sum(value[tree.leaves(sets.bins)] for tree, value in grown)
     np.testing.assert_allclose(trees(x), expected, rtol=1e-12)
     assert trees.importance.shape == (2,)
     assert trees.importance[0] > trees.importance[1]
@@ -97,6 +100,21 @@ def test_the_validation_part_limits_the_number_of_trees() -> None:
 
 def test_few_sets_get_a_fixed_number_of_trees() -> None:
     assert Boosted(min_samples_leaf=2).fit(read(bargains(12))).record_.trees == 50
+
+
+def test_leaves_are_chosen_on_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk begins at 8 and 16 leaves; one threshold needs neither, so it turns to 4."""
+    data = read(bargains(200))
+    assert Boosted().fit(data).record_.leaves == 8
+    monkeypatch.setattr(boosted, "MIN_SETS_FOR_LEAVES", 200)
+    tried = []
+    real = boosted._losses
+    monkeypatch.setattr(boosted, "_losses", lambda *parts: (tried.append(parts[2].leaves), real(*parts))[1])
+    chosen = Boosted().fit(data).record_.leaves
+    assert tried[::2][:2] == [8, 16]  # two folds each
+    assert chosen in tried
+    assert Boosted(leaves=5).fit(data).record_.leaves == 5
+    assert Boosted(trees=3).fit(data).record_ == boosted.BoostedRecord(trees=3, leaves=8)
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,9 @@ def test_models_that_cannot_stream_name_a_remedy(name: str, scanned: ScannedData
 
 def test_results_that_need_the_whole_table_name_an_alternative(scanned: ScannedData, in_memory: ChoiceData) -> None:
     model = pn.Uniform().fit(in_memory)
-    with pytest.raises(InputError, match=r"too large: process data\.parts\(\) one by one, or draw data\.sample\(n_sets\)"):
+    with pytest.raises(
+        InputError, match=r"too large: process data\.parts\(\) one by one, or draw data\.sample\(n_sets\)"
+    ):
         model.predict(scanned)
     with pytest.raises(InputError, match="evaluate, score and predict_proba support the whole table"):
         audit(model, scanned)

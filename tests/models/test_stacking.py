@@ -10,18 +10,23 @@ import pytest
 import torch
 
 from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
+from choice_tables import trips as trip_table
 from pcmcnet import MNL, Boosted, LatentClassMNL, PCMCNet, Stacking, Uniform, evaluate, load, stationary_distribution
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models import stacking
 from pcmcnet.models.stacking import (
     DEFAULT_MODELS,
     LABEL_MODELS,
+    PANEL_MODELS,
     cross_fitted_nll,
+    default_models,
     log_weighted_mean,
     stacking_weights,
     without_negligible,
 )
+from pcmcnet.selection import cross_folds
 
 QUICK: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 16, "weight_decay": 0.1, "members": 1}
 
@@ -87,6 +92,39 @@ def test_the_nll_of_the_stack_uses_weights_of_the_other_folds() -> None:
 
 
 # -- fits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_single_fold_is_divided_into_halves() -> None:
+    """The weights of a half are learnt from the other half, in which the other model is better."""
+    losses = np.array([[2.0, 2.0, 1.0, 1.0], [1.0, 1.0, 2.0, 2.0]])
+    expected = cross_fitted_nll(losses, np.ones(4), [2, 2])
+    assert cross_fitted_nll(losses, np.ones(4), [4]) == expected
+    assert expected is not None
+    assert expected > -np.log(0.5 * (np.exp(-1) + np.exp(-2)))  # worse than equal weights
+
+
+def test_a_large_table_needs_fewer_folds(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    folds = cross_folds(trips, 0, 3)
+    sizes = [len(fold.weights) for fold in folds]
+    assert len(sizes) == 3
+    for enough, n_folds in ((1, 1), (sizes[0], 1), (sizes[0] + 1, 2), (sum(sizes), 3), (10_000, 3)):
+        monkeypatch.setattr(stacking, "HELD_OUT_SETS", enough)
+        assert len(stacking.enough_folds(folds)) == n_folds
+    assert list(stacking.enough_folds([])) == []
+
+
+def test_copies_share_the_probability_of_the_original() -> None:
+    """Uniform expansion: a set in which every alternative occurs twice has half of each probability, twice."""
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["price", "minutes"]}
+    table = {name: np.asarray(values) for name, values in trip_table(60, slope=-0.3).items()}
+    model = Stacking([PCMCNet(**QUICK), Boosted(trees=20), LatentClassMNL(classes=2), MNL()])
+    model.fit(ChoiceData.from_long(table, **roles), progress=False)
+    assert len(model.members_) == 4
+    once = {name: values[table["trip"] == 0] for name, values in table.items()}
+    twice = {name: np.tile(values, 2) for name, values in once.items()}
+    twice["took"][len(once["took"]) :] = False
+    p, q = (model.predict_proba(ChoiceData.from_long(part, **roles)) for part in (once, twice))
+    np.testing.assert_allclose(q, np.tile(p / 2, 2), rtol=1e-5)  # the network computes in float32
 
 
 def test_probabilities_are_weighted_means_of_the_members(stack: Stacking, trips: ChoiceData) -> None:
@@ -159,7 +197,7 @@ def test_known_choices_of_a_person_move_the_members_with_classes() -> None:
 
 
 def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
-    assert tuple(Stacking()._unfitted(trips.schema)) == DEFAULT_MODELS
+    assert tuple(Stacking()._unfitted(trips)) == DEFAULT_MODELS
     labels = read(
         {"set": [0, 0, 1, 1], "item": ["a", "b", "a", "b"], "chosen": [1, 0, 0, 1]},
         choice_set="set",
@@ -167,7 +205,16 @@ def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
         alternative="item",
         features=[],
     )
-    assert tuple(Stacking()._unfitted(labels.schema)) == LABEL_MODELS
+    assert default_models(labels) == LABEL_MODELS
+
+
+def test_a_panel_adds_the_mixed_logit(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = read(panel(20, normal_tastes, sets=4), **PANEL)
+    assert default_models(people) == PANEL_MODELS
+    first_choices = people.subset(np.arange(0, len(people), 4))  # one per person
+    assert default_models(first_choices) == DEFAULT_MODELS
+    monkeypatch.setattr(stacking, "MAX_PANEL_SETS", len(people) - 1)
+    assert default_models(people) == DEFAULT_MODELS
 
 
 @pytest.mark.parametrize(

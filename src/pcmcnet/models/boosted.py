@@ -7,24 +7,25 @@ that compare the alternative with the other alternatives of its set. With y_i = 
 takes a Newton step:
 
     g_i = w (y_i - p_i),  h_i = w p_i (1 - p_i)        gradient and diagonal of the Hessian
-    splits     regression of g / h with weights h, which has the gain of the second-order expansion
+    splits     by the gain of the second-order expansion (:mod:`pcmcnet.models.tree_growth`)
     leaf value sum g / (sum h + l2)
 
 The softmax is taken over the choice set, so the model, unlike the random forest, takes into account that exactly one
-alternative is chosen. The number of trees is chosen on held-out choice sets (:mod:`pcmcnet.selection`); all choice sets
-of a person are in the same fold. The final fit grows that number of trees on all choice sets. Each tree is fitted to a
-random subset of the choice sets, and each split considers a random subset of the inputs.
+alternative is chosen. The number of leaves per tree and the number of trees are chosen on held-out choice sets
+(:mod:`pcmcnet.selection`). All choice sets of a person are in the same fold. The final fit grows that number of trees
+on all choice sets. Each tree is fitted to a random subset of the choice sets, and each split considers a random subset
+of the inputs.
 
-The trees are stored as flat arrays, so loading a saved file executes no code. The M nodes of all trees are stored one
-after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``. Both child nodes
-have larger indices than the split. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
+The trees are stored as flat arrays, so that loading a saved file executes nothing. The M nodes of all trees are stored
+one after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``; both have larger
+indices than the split. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from itertools import islice
 from typing import Any, Literal
@@ -43,18 +44,18 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import FitRecord, TrainingTable
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.tree_growth import LEAF, Bins, Tree, as_bins, bin_edges, grow_tree, sum_trees
 from pcmcnet.models.tree_inputs import (
     FittedTrees,
     Relative,
     TreeModel,
     as_relative,
-    input_names,
     read_inputs,
     relative_names,
     tree_inputs,
 )
 from pcmcnet.reports.formats import Summary
-from pcmcnet.selection import best_number_of_steps, held_out_folds
+from pcmcnet.selection import SMALL_TABLE_SETS, best_number_of_steps, held_out_folds, walk_ladder
 
 log = logging.getLogger("pcmcnet")
 
@@ -62,10 +63,15 @@ Inputs = Callable[[ChoiceData], NDArray[np.float32]]  # choice data -> inputs of
 
 MAX_TREES = 2_000
 PATIENCE = 50  # trees in a row without a lower held-out loss, after which the search ends
-FALLBACK_TREES = 50  # if there are too few choice sets to hold some out
+LEAVES = (4, 8, 16, 32, 64)  # numbers of leaves that the search may try
+FIRST_LEAVES = (1, 2)  # positions in LEAVES where the search begins
+MIN_SETS_FOR_LEAVES = (
+    SMALL_TABLE_SETS  # with fewer choice sets, chosen leaves predict worse than 8 on four of seven tables
+)
+MAX_SEARCHED_SETS = 60_000  # choice sets that the search uses: trees grow quickly, and more sets allow larger trees
+FALLBACK_TREES, FALLBACK_LEAVES = 50, 8  # if there are too few choice sets to hold some out
 MIN_CURVATURE = 1e-6  # floor of p (1 - p), which bounds the steps for probabilities near 0 or 1
 TREES_FILE = "trees.safetensors"
-_LEAF = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +85,8 @@ class BoostedConfig:
     lr
         Learning rate: the share of a Newton step that each tree takes.
     leaves
-        Maximum number of leaves per tree.
+        Maximum number of leaves per tree. "auto" chooses 4, 8, 16, 32 or 64 on held-out choice sets, if there are at
+        least 5,000 choice sets and the number of trees is also chosen. Otherwise "auto" means 8.
     min_samples_leaf
         Minimum number of alternatives in a leaf.
     l2
@@ -97,7 +104,7 @@ class BoostedConfig:
 
     trees: int | Literal["auto"] = "auto"
     lr: float = 0.05
-    leaves: int = 8
+    leaves: int | Literal["auto"] = "auto"
     min_samples_leaf: int = 20
     l2: float = 1.0
     subsample: float = 0.5
@@ -109,7 +116,8 @@ class BoostedConfig:
         if self.trees != "auto":
             require_number("trees", self.trees, whole=True, low=1)
         require_number("lr", self.lr, low=0, high=1, open_low=True)
-        require_number("leaves", self.leaves, whole=True, low=2)
+        if self.leaves != "auto":
+            require_number("leaves", self.leaves, whole=True, low=2)
         require_number("min_samples_leaf", self.min_samples_leaf, whole=True, low=1)
         require_number("l2", self.l2, low=0)
         require_number("subsample", self.subsample, low=0, high=1, open_low=True)
@@ -121,9 +129,10 @@ class BoostedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BoostedRecord(FitRecord):
-    """Record of a fit: the number of trees, which was either given as an option or learnt."""
+    """Record of a fit: the number of trees and of leaves per tree, which were either given as options or learnt."""
 
     trees: int
+    leaves: int = FALLBACK_LEAVES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,30 +181,51 @@ class Boosted(TreeModel):
             )
         relative = relative_names(self.config.relative, part)
         inputs = partial(tree_inputs, encoder, relative)
-        # 2. Choose the number of trees on held-out sets, unless it is given, and grow them on all sets.
-        count = self._number_of_trees(part, held_out, inputs, run.seed)
-        grown = islice(grow_trees(TreeSets.of(part, inputs(part)), self.config, run.seed), count)
-        trees = UtilityTrees.from_sklearn(grown, len(input_names(encoder, relative)))
-        return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=BoostedRecord(trees=count))
+        # 2. Choose the size and the number of trees on held-out sets, unless they are given.
+        leaves, count = self._size_and_number_of_trees(part, held_out, inputs, run.seed)
+        # 3. Grow the trees on all sets.
+        sets = TreeSets.of(part, inputs(part))
+        grown = islice(grow_trees(sets, replace(self.config, leaves=leaves), run.seed), count)
+        trees = UtilityTrees.from_trees(grown, sets.edges)
+        record = BoostedRecord(trees=count, leaves=leaves)
+        return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=record)
 
-    def _number_of_trees(self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, seed: int) -> int:
-        """Return the given number of trees or, if none is given, the number with the lowest held-out loss."""
-        if self.config.trees != "auto":
-            return self.config.trees
-        # 1. Hold out choice sets; a validation part is held out too.
-        folds = held_out_folds(part, valid if valid is not None and len(valid) else None, seed)
+    def _size_and_number_of_trees(
+        self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, seed: int
+    ) -> tuple[int, int]:
+        """Return the numbers of leaves and of trees, as given or with the lowest held-out loss."""
+        config = self.config
+        given = FALLBACK_LEAVES if config.leaves == "auto" else config.leaves
+        if config.trees != "auto":
+            return given, config.trees
+        # 1. Hold out choice sets, and the validation part if there is one.
+        held_out = valid if valid is not None and len(valid) else None
+        folds = held_out_folds(part, held_out, seed, max_sets=MAX_SEARCHED_SETS)
         if not folds:
-            return FALLBACK_TREES
-        # 2. Grow the trees of all folds in parallel, and average their held-out losses after each tree.
+            return given, FALLBACK_TREES
         pairs = [(fold.train, reduce(ChoiceData.concat, fold.held_out)) for fold in folds]
-        encoded = [[TreeSets.of(data, inputs(data)) for data in pair] for pair in pairs]
-        by_fold = [_losses(fitted, held_out, self.config, seed) for fitted, held_out in encoded]
-        weights = [float(held_out.weights.sum()) for _, held_out in pairs]
-        losses = (float(np.average(losses, weights=weights)) for losses in zip(*by_fold, strict=True))
-        # 3. Stop after PATIENCE trees without a lower loss.
-        count, loss = best_number_of_steps(losses, largest=MAX_TREES, patience=PATIENCE)
-        log.info("%d trees: held-out NLL %.4f", count, loss)
-        return count
+        fitted = [TreeSets.of(train, inputs(train)) for train, _ in pairs]
+        predicted = [TreeSets.of(sets, inputs(sets), part.edges) for part, (_, sets) in zip(fitted, pairs, strict=True)]
+        weights = [float(sets.weights.sum()) for _, sets in pairs]
+        counts: dict[int, int] = {}
+
+        # 2. For a number of leaves, grow the trees of all folds in parallel, and average the held-out losses after each
+        #    tree. Stop after PATIENCE trees without a lower loss.
+        def best_loss(leaves: int) -> float:
+            sized = replace(config, leaves=leaves)
+            by_fold = [_losses(*parts, sized, seed) for parts in zip(fitted, predicted, strict=True)]
+            losses = (float(np.average(values, weights=weights)) for values in zip(*by_fold, strict=True))
+            counts[leaves], loss = best_number_of_steps(losses, largest=MAX_TREES, patience=PATIENCE)
+            log.info("%d trees with up to %d leaves: held-out NLL %.4f", counts[leaves], leaves, loss)
+            return loss
+
+        # 3. Walk along the numbers of leaves, unless the number is given or the table is small.
+        if config.leaves != "auto" or len(part) < MIN_SETS_FOR_LEAVES:
+            best_loss(given)
+            return given, counts[given]
+        tried = walk_ladder(lambda rung: best_loss(LEAVES[rung]), FIRST_LEAVES, len(LEAVES))
+        leaves = LEAVES[min(tried, key=tried.__getitem__)]
+        return leaves, counts[leaves]
 
     @property
     def trees_(self) -> UtilityTrees:
@@ -229,7 +259,8 @@ class Boosted(TreeModel):
         """Return a table of the inputs, sorted by the total gain of the splits that use each input."""
         gain = self.trees_.importance / max(self.trees_.importance.sum(), np.finfo(np.float64).tiny)
         size = f"{self.num_parameters:,} (nodes of all trees)"
-        return self._summary(gain.tolist(), {"trees": f"{len(self.trees_.roots):,}", "parameters": size})
+        trees = f"{len(self.trees_.roots):,}, with up to {self._state.record.leaves} leaves"
+        return self._summary(gain.tolist(), {"trees": trees, "parameters": size})
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -247,52 +278,64 @@ class Boosted(TreeModel):
 
 @dataclass(frozen=True, eq=False)
 class TreeSets:
-    """Choice sets as training data for trees: inputs, choices and weights."""
+    """Choice sets in the form that trees are fitted to: binned inputs, choices and weights."""
 
-    x: NDArray[np.float32]  # (N, K)
+    bins: Bins  # (K, N)
+    edges: list[Floats]  # upper edges of the bins of each input
     offsets: Ints
-    chosen: Ints  # (S,) row of x of each chosen alternative
+    chosen: Ints  # (S,) row of each chosen alternative
     weights: Floats  # (S,) with mean 1
 
     @classmethod
-    def of(cls, data: ChoiceData, x: NDArray[np.float32]) -> TreeSets:
-        """Combine the inputs (N, K) of the trees with the choices and weights in the data."""
+    def of(cls, data: ChoiceData, x: NDArray[np.float32], edges: list[Floats] | None = None) -> TreeSets:
+        """Bin the inputs (N, K) of the trees, at given edges or at quantiles, and add the choices and weights."""
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
-        return cls(x, data.offsets, chosen, data.weights / data.weights.mean())
+        edges = bin_edges(x) if edges is None else edges
+        return cls(as_bins(x, edges), edges, data.offsets, chosen, data.weights / data.weights.mean())
+
+    @property
+    def n_rows(self) -> int:
+        """Number of alternatives."""
+        return int(self.bins.shape[1])
 
     def loss(self, utilities: Floats) -> float:
         """Return the mean negative log-likelihood for utilities (N,)."""
         return -float(self.weights @ log_softmax_by_set(utilities, self.offsets)[self.chosen]) / len(self.weights)
 
 
-def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tuple[Any, Floats]]:
+def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tuple[Tree, Floats]]:
     """Yield an endless sequence of trees, each with the values (nodes,) that it adds to the utilities."""
-    from sklearn.tree import DecisionTreeRegressor
-
+    assert config.leaves != "auto"
     rng = np.random.default_rng(seed)
-    y, w = np.zeros(len(sets.x)), spread(sets.weights, sets.offsets)
+    y, w = np.zeros(sets.n_rows), spread(sets.weights, sets.offsets)
     y[sets.chosen] = 1
-    utilities: Floats = np.zeros(len(sets.x))
-    n = len(sets.weights)
+    utilities: Floats = np.zeros(sets.n_rows)
+    n, n_inputs = len(sets.weights), len(sets.bins)
+    n_drawn = max(int(config.max_features * n_inputs), 1)
     while True:
         # 1. Compute the gradient and the diagonal of the Hessian at the current utilities.
         p = np.exp(log_softmax_by_set(utilities, sets.offsets))
         gradient, curvature = w * (y - p), w * np.maximum(p * (1 - p), MIN_CURVATURE)
-        # 2. Draw a random part of the choice sets; whole sets, because the softmax is over a set.
-        drawn = np.zeros(n, bool)
-        drawn[rng.permutation(n)[: max(round(config.subsample * n), 1)]] = True
-        use = spread(drawn, sets.offsets)
-        # 3. Find the splits by a weighted regression of the Newton steps.
-        tree = DecisionTreeRegressor(
-            max_leaf_nodes=config.leaves,
-            min_samples_leaf=config.min_samples_leaf,
-            max_features=config.max_features,
-            random_state=int(rng.integers(2**31)),
+        # 2. Draw a random part of the choice sets (whole sets, because the softmax is over a set), and the inputs on
+        #    which each node may be split.
+        selected = np.zeros(n, bool)
+        selected[rng.permutation(n)[: max(round(config.subsample * n), 1)]] = True
+        use = spread(selected, sets.offsets)
+        drawn = rng.permuted(np.tile(np.arange(n_inputs), (2 * config.leaves - 1, 1)), axis=1)[:, :n_drawn]
+        # 3. Grow the tree.
+        tree = grow_tree(
+            sets.bins,
+            np.flatnonzero(use),
+            gradient,
+            curvature,
+            drawn,
+            leaves=config.leaves,
+            min_rows=config.min_samples_leaf,
+            l2=config.l2,
         )
-        tree.fit(sets.x[use], (gradient / curvature)[use], sample_weight=curvature[use])
         # 4. Compute the values of the leaves, and add them to the utilities of all sets.
-        leaf = tree.apply(sets.x)
-        g, h = (np.bincount(leaf[use], values[use], tree.tree_.node_count) for values in (gradient, curvature))
+        leaf = tree.leaves(sets.bins)
+        g, h = (np.bincount(leaf[use], values[use], len(tree.feature)) for values in (gradient, curvature))
         value: Floats = config.lr * g / np.maximum(h + config.l2, MIN_CURVATURE)
         utilities += value[leaf]
         yield tree, value
@@ -300,9 +343,9 @@ def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tup
 
 def _losses(sets: TreeSets, held_out: TreeSets, config: BoostedConfig, seed: int) -> Iterator[float]:
     """Yield the held-out loss after each tree."""
-    utilities: Floats = np.zeros(len(held_out.x))
+    utilities: Floats = np.zeros(held_out.n_rows)
     for tree, value in grow_trees(sets, config, seed):
-        utilities += value[tree.apply(held_out.x)]
+        utilities += value[tree.leaves(held_out.bins)]
         yield held_out.loss(utilities)
 
 
@@ -322,41 +365,32 @@ class UtilityTrees:
     importance: Floats  # (K,) total gain of the splits on each input
 
     @classmethod
-    def from_sklearn(cls, trees: Iterable[tuple[Any, Floats]], inputs: int) -> UtilityTrees:
-        """Concatenate scikit-learn trees; each tree comes with an array (nodes,) of leaf values."""
-        trees = list(trees)
-        parts = [tree.tree_ for tree, _ in trees]
+    def from_trees(cls, trees: Iterable[tuple[Tree, Floats]], edges: Sequence[Floats]) -> UtilityTrees:
+        """Concatenate trees, each given with the values (nodes,) of its leaves; ``edges`` are those of the bins."""
+        pairs = list(trees)
+        parts = [tree for tree, _ in pairs]
         # 1. Concatenate the arrays; children are numbered within their tree, so shift them to global indices.
-        starts = np.cumsum([0, *(tree.node_count for tree in parts)])
+        starts = np.cumsum([0, *(len(tree.feature) for tree in parts)])
         shift = np.repeat(starts[:-1], np.diff(starts))
-        empty: tuple[Any, ...] = (np.empty(0),)
-        left, right, feature, threshold = (
-            np.concatenate([*(getattr(tree, name) for tree in parts), *empty])
-            for name in ("children_left", "children_right", "feature", "threshold")
-        )
-        # 2. Clear what a node does not use: leaves only have values, and splits have none.
-        leaf = left == _LEAF
+        names = ("feature", "cut", "left", "right", "gain")
+        feature, cut, left, right, gain = (np.concatenate([getattr(tree, name) for tree in parts]) for name in names)
+        # 2. Translate the cuts into thresholds, and clear what a node does not use: leaves only have values.
+        split = feature != LEAF
+        threshold = np.zeros(len(feature))
+        threshold[split] = [edges[k][at] for k, at in zip(feature[split], cut[split], strict=True)]
         return cls(
             roots=starts[:-1].astype(np.int64),
-            feature=np.where(leaf, _LEAF, feature).astype(np.int64),
-            threshold=np.where(leaf, 0.0, threshold),
-            left=np.where(leaf, _LEAF, left + shift).astype(np.int64),
-            right=np.where(leaf, _LEAF, right + shift).astype(np.int64),
-            value=np.where(leaf, np.concatenate([*(value for _, value in trees), *empty]), 0.0),
-            importance=sum((tree.compute_feature_importances(normalize=False) for tree in parts), np.zeros(inputs)),
+            feature=feature,
+            threshold=threshold,
+            left=np.where(split, left + shift, LEAF),
+            right=np.where(split, right + shift, LEAF),
+            value=np.where(split, 0.0, np.concatenate([value for _, value in pairs])),
+            importance=np.bincount(feature[split], gain[split], len(edges)).astype(np.float64),
         )
 
     def __call__(self, x: NDArray[np.float32]) -> Floats:
         """Return the utilities (N,) of inputs (N, K)."""
-        utility: Floats = np.zeros(len(x))
-        rows = np.arange(len(x))
-        for root in self.roots:
-            node = np.full(len(x), root)
-            while (inner := self.feature[node] != _LEAF).any():
-                goes_left = x[rows, self.feature[node]] <= self.threshold[node]
-                node = np.where(inner, np.where(goes_left, self.left[node], self.right[node]), node)
-            utility += self.value[node]
-        return utility
+        return sum_trees(x, self.roots, self.feature, self.threshold, self.left, self.right, self.value)
 
     def to_bytes(self) -> bytes:
         """Return the trees as the bytes of a safetensors file."""
@@ -385,7 +419,7 @@ class UtilityTrees:
             if array.shape != shapes.get(field.name, (m,)) or array.dtype != kind or not np.isfinite(array).all():
                 return False
         # 2. Check that each node is a leaf, or a split on an input with two later nodes as children.
-        leaf = self.feature == _LEAF
+        leaf = self.feature == LEAF
         split = (self.feature >= 0) & (self.feature < inputs)
         for child in (self.left, self.right):
             split &= (child > at) & (child < m)

@@ -555,6 +555,33 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             return sets.labels.take(best).plain()
         return np.where(sets.rows[best] < sets.n_rows - sets.added, sets.rows[best], -1)
 
+    def chosen_probabilities(self, data: Any) -> Floats:
+        """Return the probability of the chosen alternative of each choice set.
+
+        Parameters
+        ----------
+        data
+            Choice sets or a table with known choices: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        (S,) probabilities in the order of the choice sets.
+
+        Raises
+        ------
+        InputError
+            If choices are not known.
+        """
+        sets = data if isinstance(data, ScannedData) else self._read(data, chosen=True)
+        sets.require_chosen("chosen_probabilities")
+        parts = [self._log_p_of_choices(part) for part in sets.parts()]
+        return np.exp(np.concatenate(parts)) if parts else np.empty(0)
+
+    def _log_p_of_choices(self, sets: ChoiceData) -> Floats:  # -> (S,)
+        """Return the log-probability of the chosen alternative of each choice set in memory."""
+        log_p: Floats = self._checked_log_proba(sets)[sets.offsets[:-1] + sets.require_chosen("a prediction")]
+        return log_p
+
     def score(self, data: Any) -> float:
         """Return the weighted mean log-likelihood per choice set.
 
@@ -578,8 +605,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         total = weight = 0.0
         for part in sets.parts():
             counted = part.weights > 0  # sets of weight 0 are ignored, even if their log-probability is -inf
-            weights, picked = part.weights[counted], part.offsets[:-1] + part.require_chosen("score")
-            total += float((self._checked_log_proba(part)[picked][counted] * weights).sum())
+            weights = part.weights[counted]
+            total += float((self._log_p_of_choices(part)[counted] * weights).sum())
             weight += float(weights.sum())
         if not weight:
             raise InputError(
