@@ -12,8 +12,8 @@ Responses are averaged over sets by sample enumeration, which weights an alterna
 
 Here w_S is the weight of set S, the sums are over all sets that offer i, and E_ij is 0 in sets that do not offer j. The
 aggregate elasticity is the elasticity of the predicted share of i. Marginal effects are averaged with the weights w_S
-alone. An individual-level column changes for all alternatives of a set, so there is one response per alternative, and
-the responses within a set, weighted by p, sum to 0.
+alone. An individual-level column has the same value for all alternatives of a set, so each alternative has one
+response. Elasticities within a set, weighted by p, sum to 0; marginal effects sum to 0 without weights.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def latex_table(
     cells
         The header and the rows. The first column is aligned left, all others are aligned right.
     rules
-        Indices of rows with a rule above, counted from 0 after the header.
+        Indices of rows with a horizontal line above them, counted from 0 after the header.
     facts
         Names and values to print below the rows.
     notes

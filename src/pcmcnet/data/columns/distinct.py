@@ -139,7 +139,7 @@ def numbers(values: pa.Array) -> NDArray[np.float64]:
 
 
 def parse_flags(values: pa.Array) -> NDArray[np.float64]:
-    """Return the number in each text, with 0 for false, 1 for true, and NaN for missing values and other text."""
+    """Convert strings to numbers: 0 for false, 1 for true, and NaN for missing values and other text."""
     return np.array([_TRUTHS.get(str(text).strip().lower(), _parse(text)) for text in values.to_pylist()], np.float64)
 
 

@@ -129,7 +129,7 @@ def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]
 
 
 class LatentClasses(ChoiceModel):
-    """Base class of mixtures of latent classes, whose shares and probabilities a subclass computes."""
+    """Base class of models with latent classes. A subclass computes the class shares and the probabilities."""
 
     @abstractmethod
     def _log_membership(self, sets: ChoiceData) -> Floats:

@@ -140,6 +140,6 @@ def require_probabilities(log_p: Floats, data: ChoiceData) -> None:
     if off.any():
         raise InputError(
             f"{int(off.sum())} of {len(data)} choice sets have probabilities that do not sum to 1 (the first is choice "
-            f"set {data.set_ids[int(np.argmax(off))]!s}): values in the table or in the model overflow. Correct values "
-            f"far outside the range of the training table, or fit the model again."
+            f"set {data.set_ids[int(np.argmax(off))]!s}): values in the table or in the model overflow. Check for "
+            f"values far outside the range of the training table, or fit the model again."
         )
