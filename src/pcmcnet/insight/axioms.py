@@ -211,10 +211,7 @@ def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, toler
     def describe(case: int) -> tuple[int, str]:
         place, p = int(places[case]), f"{summed[case]:.3f}"
         before = f"{alternative_name(data, place)} has probability {original[case]:.3f}"
-        return (
-            place,
-            f"{before}; if every alternative occurs {copies} times, its copies have a total probability of {p}",
-        )
+        return place, f"{before}; if every alternative occurs {copies} times, its copies have probability {p} in total"
 
     return _finding(data, "uniform expansion", "probability", np.abs(summed - original), tolerance, describe)
 
