@@ -43,7 +43,7 @@ def test_unavailable_alternatives_have_probability_0(net: PCMCNet, make_client: 
     assert after == [before[0], 0.0, *before[1:]]
     one["alternatives"][:] = one["alternatives"][1:2]
     assert error(client.post("/v1/probabilities", json={"sets": [one]})) == (
-        "set 0: no alternative is available, expected at least one."
+        "set 0: expected at least one available alternative, got none."
     )
 
 

@@ -37,7 +37,7 @@ def compare(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     folds: Annotated[int | None, typer.Option(help="Number of cross-validation folds.  [default: 5]")] = None,
     split: Annotated[
-        float | None, typer.Option(help="Share of the choice sets to test on, instead of cross-validation in folds.")
+        float | None, typer.Option(help="Test on this share of the choice sets instead of by cross-validation.")
     ] = None,
     by: Annotated[
         str | None, typer.Option(help="Column that defines groups. Folds and bootstrap samples keep groups whole.")

@@ -476,7 +476,7 @@ def order_effects(
         notes.insert(
             0,
             f"In {sampled} sets with more than {MAX_EXACT_ALTERNATIVES} alternatives, {PAIRS_PER_LARGE_SET} pairs per "
-            f"set and up to {draws} terms per pair and order were sampled. Sampling errors refer to one pair.",
+            f"set and up to {draws} terms per pair and order were sampled. Sampling errors are for a single pair.",
         )
     return OrderEffects(
         model=type(model).__name__,

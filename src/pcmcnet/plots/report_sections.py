@@ -173,7 +173,7 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
     first = search.cases[0]
     text = (
         f"Does an alternative change the preference between two others? In a logit, it never does (IIA). In {sample}, "
-        f"the log-ratio log P(i) / P(j) changes by {search.mean:.3g} on average. The strongest case is in choice set "
+        f"the log-odds log(P(i) / P(j)) change by {search.mean:.3g} on average. The strongest case is in choice set "
         f"{first.choice_set}: the share of {first.i} against {first.j} is {first.share_with:.1%} with {first.removed} "
         f"and {first.share_without:.1%} without it."
     )

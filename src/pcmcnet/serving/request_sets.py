@@ -228,7 +228,7 @@ class SetReader:
         set_of_row = np.array([k for k, _ in positions], np.int64)
         sizes = np.bincount(set_of_row[rows], minlength=len(groups))
         if not sizes.all():
-            raise unprocessable(f"set {int(np.argmin(sizes))}: no alternative is available, expected at least one.")
+            raise unprocessable(f"set {int(np.argmin(sizes))}: expected at least one available alternative, got none.")
         available_entries = [every[row] for row in rows.tolist()]
         # 2. Read the columns of the available alternatives and of the individuals.
         row_name = _alternative_name(positions, rows.tolist())

@@ -159,7 +159,7 @@ class Frozen:
             value = f"the class {encode.__name__}" if isinstance(encode, type) else repr(encode)
             raise ConfigError(f"Frozen: expected a torch module or a function, got {value}.")
         if transform is not None and not isinstance(encode, nn.Module):
-            raise ConfigError("Frozen: transform is not supported with a function, which gets the original values.")
+            raise ConfigError("Frozen: transform is not supported with a function, which receives the original values.")
         require_number("Frozen: batch_size", batch_size, whole=True, low=1)
         self.encode, self.transform, self.name, self.batch_size = encode, transform, name, batch_size
         self.cache = None if cache is None else Path(cache)

@@ -26,7 +26,7 @@ from pcmcnet.errors import ConfigError, describe_value
 
 @dataclass(frozen=True, slots=True)
 class IdCode:
-    """Code of an id column, which consists only of the column's name."""
+    """Code of an id column; it stores only the name of the column."""
 
     name: str
     kind: ClassVar[str] = "id"

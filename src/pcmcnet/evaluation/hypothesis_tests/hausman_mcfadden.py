@@ -190,7 +190,7 @@ def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) ->
 
 
 def _left_out(data: ChoiceData, without: Sequence[str]) -> Bools:
-    """Return a mask (N,) of the alternatives to leave out, which have one of the given labels."""
+    """Return a mask (N,) of the alternatives to leave out: those with one of the given labels."""
     if data.labels is None:
         raise InputError("labels are needed to leave alternatives out: read the table with alternative=<column>.")
     labels = list(data.labels.categories)

@@ -119,7 +119,7 @@ def _log_likelihoods(model: ChoiceModel, sets: ChoiceData) -> Floats:
     if np.isneginf(of_choices).any():
         impossible = int(np.isneginf(of_choices).sum())
         name = type(model).__name__
-        raise InputError(f"{name} gives probability 0 to {impossible} of the choices: its log-likelihood is infinite.")
+        raise InputError(f"{name} gives probability 0 to {impossible} of the choices, so its log-likelihood is -inf.")
     return np.asarray(np.bincount(groups, weights=sets.weights * of_choices), np.float64)
 
 

@@ -324,7 +324,7 @@ class MarketComparison:
         return np.concatenate([*blocks, ratio, [surplus]])
 
     def _moved(self, change: Floats) -> Floats:
-        """Return, for each group (G,), the change in the total share of the changed groups in its segment."""
+        """Return for each group (G,) how much the changed groups of the same segment gain in share together."""
         moved: Floats = np.bincount(self.segment, change * self.changed).astype(np.float64)
         return moved[self.segment]
 

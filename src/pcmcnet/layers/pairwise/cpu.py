@@ -299,7 +299,7 @@ class _CpuPairNetwork:
         return other
 
     def allocate(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
-        """Allocate memory for the later layers of all chunks whose values fit into a memory budget, in bytes."""
+        """Allocate memory for the later layers of as many chunks as fit into a memory budget in bytes."""
         room = (budget - size * self.saved_bytes_per_pair for size in accumulate(map(len, part.chunks)))
         chunks = [chunk for chunk, left in zip(part.chunks, room, strict=True) if left >= 0]
         return [[bias.new_empty(len(chunk), len(bias)) for _, bias in self.hidden] for chunk in chunks]

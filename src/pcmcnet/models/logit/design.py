@@ -150,7 +150,7 @@ def _nonlinearity(design: Design, term: Term, numeric: list[Factor]) -> str:
 
 
 def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:
-    """Return a table without rows whose columns have the kinds that the codes expect.
+    """Return an empty table with columns of the kinds that the codes expect.
 
     The empty table gives the columns of a design that was read from disk, before the design is applied to real data.
     """
