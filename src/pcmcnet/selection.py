@@ -72,7 +72,7 @@ class Fold:
         return np.concatenate([sets.weights for sets in self.held_out])
 
 
-def held_out_folds(train: Sets, valid: Sets | None, seed: int, *, max_sets: int = MAX_SEARCHED_SETS) -> list[Fold]:
+def held_out_folds(train: Sets, valid: Sets | None, seed: int, *, max_sets: int | None = None) -> list[Fold]:
     """Return one or two folds for slow trials, or an empty list if there are too few choice sets.
 
     Parameters
@@ -87,6 +87,7 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int, *, max_sets: int 
     max_sets
         Maximum size of the sample, in choice sets (default 12,000).
     """
+    max_sets = MAX_SEARCHED_SETS if max_sets is None else max_sets
     sample = sample_sets(train, max_sets, seed)
     extra = () if valid is None else (sample_sets(valid, max_sets // 5, seed),)
     if len(sample) < MIN_GROUPS:

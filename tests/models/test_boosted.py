@@ -103,18 +103,22 @@ def test_few_sets_get_a_fixed_number_of_trees() -> None:
 
 
 def test_leaves_are_chosen_on_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The walk begins at 8 and 16 leaves; one threshold needs neither, so it turns to 4."""
-    data = read(bargains(200))
-    assert Boosted().fit(data).record_.leaves == 8
+    """The walk begins at 8 and 16 leaves."""
+    data, grow = read(bargains(200)), boosted.grow_trees
+    grown: list[int] = []
+    monkeypatch.setattr(boosted, "grow_trees", lambda *parts: (grown.append(parts[1].leaves), grow(*parts))[1])
+    assert Boosted(min_samples_leaf=5).fit(data).trees_.max_leaves == 8
+    assert grown == [8, 8, 8]  # two folds, then all sets
+    grown.clear()
     monkeypatch.setattr(boosted, "MIN_SETS_FOR_LEAVES", 200)
-    tried = []
-    real = boosted._losses
-    monkeypatch.setattr(boosted, "_losses", lambda *parts: (tried.append(parts[2].leaves), real(*parts))[1])
-    chosen = Boosted().fit(data).record_.leaves
-    assert tried[::2][:2] == [8, 16]  # two folds each
-    assert chosen in tried
-    assert Boosted(leaves=5).fit(data).record_.leaves == 5
-    assert Boosted(trees=3).fit(data).record_ == boosted.BoostedRecord(trees=3, leaves=8)
+    model = Boosted(min_samples_leaf=5).fit(data)
+    assert grown[:4] == [8, 8, 16, 16]
+    assert grown[-1] in grown[:-1]
+    assert 1 < model.trees_.max_leaves <= grown[-1]
+    grown.clear()
+    Boosted(leaves=5).fit(data)
+    Boosted(trees=3).fit(data)
+    assert grown == [5, 5, 5, 8]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def _indices(side: SideEncoder, columns: Columns, length: int, unseen: UnseenCou
 
 
 def _coded(side: SideEncoder, columns: Columns, device: torch.device) -> tuple[CodedContents, ...]:
-    """Return the prepared content columns on a device."""
+    """Return the prepared content columns as tensors on a device."""
     return tuple(
         CodedContents(*(torch.from_numpy(part).to(device) for part in parts)) for parts in side.prepared(columns)
     )

@@ -129,10 +129,9 @@ class BoostedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BoostedRecord(FitRecord):
-    """Record of a fit: the number of trees and of leaves per tree, which were either given as options or learnt."""
+    """Record of a fit: the number of trees, which was either given as an option or learnt."""
 
     trees: int
-    leaves: int = FALLBACK_LEAVES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +186,7 @@ class Boosted(TreeModel):
         sets = TreeSets.of(part, inputs(part))
         grown = islice(grow_trees(sets, replace(self.config, leaves=leaves), run.seed), count)
         trees = UtilityTrees.from_trees(grown, sets.edges)
-        record = BoostedRecord(trees=count, leaves=leaves)
-        return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=record)
+        return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=BoostedRecord(trees=count))
 
     def _size_and_number_of_trees(
         self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, seed: int
@@ -259,7 +257,7 @@ class Boosted(TreeModel):
         """Return a table of the inputs, sorted by the total gain of the splits that use each input."""
         gain = self.trees_.importance / max(self.trees_.importance.sum(), np.finfo(np.float64).tiny)
         size = f"{self.num_parameters:,} (nodes of all trees)"
-        trees = f"{len(self.trees_.roots):,}, with up to {self._state.record.leaves} leaves"
+        trees = f"{len(self.trees_.roots):,}, with up to {self.trees_.max_leaves} leaves"
         return self._summary(gain.tolist(), {"trees": trees, "parameters": size})
 
     # -- saved form -------------------------------------------------------------------------------------------
@@ -387,6 +385,12 @@ class UtilityTrees:
             value=np.where(split, 0.0, np.concatenate([value for _, value in pairs])),
             importance=np.bincount(feature[split], gain[split], len(edges)).astype(np.float64),
         )
+
+    @property
+    def max_leaves(self) -> int:
+        """Number of leaves of the largest tree."""
+        leaves = np.add.reduceat(self.feature == LEAF, self.roots) if len(self.roots) else np.zeros(1)
+        return int(leaves.max())
 
     def __call__(self, x: NDArray[np.float32]) -> Floats:
         """Return the utilities (N,) of inputs (N, K)."""

@@ -1,6 +1,6 @@
 """Growth of regression trees on binned inputs, for boosted utilities.
 
-Every input is divided into up to 256 bins between its quantiles, once for all trees. With gradients g and Hessians h of
+Every input is divided at its quantiles into up to 256 bins, which all trees share. With gradients g and Hessians h of
 the rows, the gain of a split of a node into a left and a right part is
 
     G_l² / (H_l + l2) + G_r² / (H_r + l2) - G² / (H + l2),        G, H: sums of g and h

@@ -61,7 +61,7 @@ class TreeModel(ChoiceModel):
         return tree_inputs(self.encoder_, self.relative_, data)
 
     def _summary(self, importance: Sequence[float], facts: Mapping[str, str]) -> Summary:
-        """Return a table of the inputs, sorted by their importance (K,)."""
+        """Return a table of the K inputs, sorted by importance."""
         importances = zip(input_names(self.encoder_, self.relative_), importance, strict=True)
         rows = tuple((name, f"{value:.4f}") for name, value in sorted(importances, key=lambda entry: -entry[1]))
         return Summary(type(self).__name__, {**self._common_facts(), **facts}, ("input", "importance"), rows)

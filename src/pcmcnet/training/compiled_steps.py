@@ -262,5 +262,5 @@ def _is_readable(data: EncodedSets) -> bool:
 
 
 def _addresses(data: EncodedSets) -> _Sets:
-    """Return the addresses of encoded sets, which must stay referenced while the C code reads them."""
+    """Return the addresses of encoded sets. The sets must stay referenced while the C code reads them."""
     return _Sets(*(getattr(data, name).data_ptr() for name in _Sets.names))

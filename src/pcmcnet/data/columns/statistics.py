@@ -205,7 +205,7 @@ class ColumnMoments:
 
 
 def median_magnitude(each: Each, count: int) -> float:
-    """Return the exact median of |x| for a column with ``count`` numbers that are not missing."""
+    """Return the exact median of |x| for a column with ``count`` non-missing values."""
     middle = order_statistics(lambda f: each(partial(_apply_to_magnitudes, f)), [(count - 1) // 2, count // 2])
     return float(middle.mean())
 

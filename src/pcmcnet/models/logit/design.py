@@ -402,7 +402,7 @@ class Design:
     def require_fit(self, schema: Schema) -> None:
         """Raise ArtifactError if a design read from disk does not reproduce its stored column names.
 
-        The design is applied to a table without rows that has the column roles of ``schema``.
+        The design is applied to an empty table with the column roles of ``schema``.
         """
         # Compare name by name and stop at the first difference: a damaged design may have more names than memory holds.
         names = (name for _, block_names in self._blocks(empty_sets(schema, self.codes)) for name in block_names)
