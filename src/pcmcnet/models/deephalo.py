@@ -73,7 +73,10 @@ class DeepHaloArguments(DeepHaloConfig, EncoderArguments):
 
 
 class HaloLayer(nn.Module):
-    """Layer that raises the order of interactions by one: it adds a summary of the set, multiplied by features of each alternative."""
+    """Layer that raises the order of interactions by one.
+
+    The layer adds a summary of the set, multiplied by features of each alternative.
+    """
 
     def __init__(self, config: DeepHaloConfig) -> None:
         super().__init__()

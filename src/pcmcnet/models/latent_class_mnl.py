@@ -247,7 +247,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return Parameters.of(design.names, fixed=fixed, bounds={}, start={})
 
     def _parameters_of_classes(self, design: Design, membership: IndividualDesign, classes: int) -> Parameters:
-        """Return the parameters for a given number of classes; starting values are NaN unless the options specify them."""
+        """Return the parameters of all classes; starting values are NaN unless the options specify them."""
 
         def of_classes(named: Mapping[str, T]) -> dict[str, T]:
             shared = {name: value for name, value in named.items() if name in design.names}
