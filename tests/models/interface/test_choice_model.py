@@ -166,6 +166,15 @@ def test_a_score_needs_choices_and_positive_weight(model: Proportional) -> None:
         model.score(read().subset([]))
 
 
+def test_chosen_probabilities_are_in_the_order_of_the_sets(model: Proportional) -> None:
+    """In set A, x = 5 of 8 is chosen; in set B, x = 1 of 4."""
+    table = {**TABLE, "took": [0, 1, 0, 0, 0, 1]}
+    assert model.chosen_probabilities(table) == pytest.approx([5 / 8, 1 / 4], rel=1e-15)
+    assert model.chosen_probabilities(read().subset([])).tolist() == []
+    with pytest.raises(InputError, match="chosen_probabilities needs the choices"):
+        model.chosen_probabilities(read(chosen=None))
+
+
 # -- fit -----------------------------------------------------------------------------------------------------------
 
 
