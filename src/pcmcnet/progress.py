@@ -273,3 +273,17 @@ def log_once() -> Iterator[None]:
         yield
     finally:
         log.removeFilter(is_new)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Drop warnings while trial fits run; the final fit repeats those that apply to it."""
+
+    def is_no_warning(record: logging.LogRecord) -> bool:
+        return record.levelno < logging.WARNING
+
+    log.addFilter(is_no_warning)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_no_warning)

@@ -1,5 +1,6 @@
 """Stacks: weights by hand, members left out, the averaged chain, saved and resumed runs."""
 
+import logging
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +164,20 @@ def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(trips: Choice
     assert "left out" in str(stack.summary())
     with pytest.raises(InputError, match="no model of the stack can be fitted"):
         Stacking([MNL(formula="no_such_column"), MNL(formula="nor_this")]).fit(trips, progress=False)
+
+
+def test_only_the_final_fits_warn(trips: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    class Wary(Uniform):
+        def _fit(self, *arguments: Any) -> Any:
+            logging.getLogger("pcmcnet").warning("beware")
+            return super()._fit(*arguments)
+
+    stack = Stacking([Uniform(), Uniform()])
+    wary = {"uniform": Wary(), "uniform 2": Uniform()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stacking, "_unfitted", lambda self, data: wary)
+        stack.fit(trips, progress=False)
+    assert caplog.messages.count("beware") == 1
 
 
 def test_persons_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:

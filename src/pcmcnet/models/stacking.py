@@ -43,7 +43,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.wrapper import build_model, member_files, restore_member
-from pcmcnet.progress import StepReporter, show_steps
+from pcmcnet.progress import StepReporter, show_steps, without_warnings
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Fold, TrialLog, cross_folds, held_out_weights
 from pcmcnet.training.run_folder import SEARCH, member_folder, open_run_folder
@@ -497,7 +497,8 @@ class _StackFit:
         def trial() -> Sequence[float]:
             model = self.models[label].__sklearn_clone__()
             try:
-                model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
+                with without_warnings():
+                    model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
                 chosen = [model._log_p_of_choices(sets) for sets in fold.held_out]
             except PcmcNetError as error:
                 left_out[label] = str(error)
