@@ -46,6 +46,8 @@ def best_by_enumeration(model: pn.models.ChoiceModel, **fixed: Any) -> float:
         (pn.MixedMNL(random={"price": "normal"}, draws=20), True),
         (pn.PCMCNet(**NETWORK), True),
         (pn.Ensemble(pn.PCMCNet(**NETWORK), n=2), True),
+        (pn.Stacking([pn.PCMCNet(**NETWORK), pn.MNL()]), True),
+        (pn.Stacking([pn.PCMCNet(**NETWORK), pn.Boosted(trees=5)]), False),  # relative features depend on the offer
         (pn.RandomForest(trees=3), False),
         (pn.PointerNetwork(epochs=1, weight_decay=0.0), False),
     ],
