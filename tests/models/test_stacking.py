@@ -213,14 +213,10 @@ def test_known_choices_of_a_person_move_the_members_with_classes() -> None:
 
 def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
     assert tuple(Stacking()._unfitted(trips)) == DEFAULT_MODELS
-    labels = read(
-        {"set": [0, 0, 1, 1], "item": ["a", "b", "a", "b"], "chosen": [1, 0, 0, 1]},
-        choice_set="set",
-        chosen="chosen",
-        alternative="item",
-        features=[],
-    )
-    assert default_models(labels) == LABEL_MODELS
+    table = {"set": [0, 0, 1, 1], "item": ["a", "b", "a", "b"], "chosen": [1, 0, 0, 1]}
+    for features in ([], ["item"]):  # the label may also be a feature
+        labels = read(table, choice_set="set", chosen="chosen", alternative="item", features=features)
+        assert default_models(labels) == LABEL_MODELS
 
 
 def test_a_panel_adds_the_mixed_logit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ class StackingConfig:
     models
         Models, or names of models as ``pcmcnet models`` lists them. Models that you pass are not changed. By default,
         the models are PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. The mixed logit is
-        added if the table declares ``person`` and has at most 10,000 choice sets. If the table has labels but no
+        added if the table declares ``person`` and has at most 10,000 choice sets. If the table has labels but no other
         features, PCMC and CDM replace the trees.
     options
         Options of each model that is given by name, in the same order. Default: the default options of each model.
@@ -395,7 +395,7 @@ class Stacking(ChainModel):
 
 def default_models(data: ChoiceData) -> tuple[str, ...]:
     """Return the names of the models that a stack averages by default."""
-    if not data.schema.features:
+    if set(data.schema.features) <= {data.schema.alternative}:
         return LABEL_MODELS
     is_panel = data.schema.person is not None and len(np.unique(data.groups())) < len(data) <= MAX_PANEL_SETS
     return PANEL_MODELS if is_panel else DEFAULT_MODELS
