@@ -24,14 +24,18 @@ class CompiledLibraries(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the libraries, and tag the wheel with the platform."""
+        compiled = []
         for source, target in LIBRARIES.items():
             error = compile_library(Path(self.root) / PACKAGE / source, Path(self.root) / PACKAGE / target)
             if error:
                 self.app.display_warning(f"pcmcnet is built without {target}, so fits are slower: {error}")
-                return
+            else:
+                compiled.append(f"/{(PACKAGE / target).as_posix()}")
+        if not compiled:
+            return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data.update(pure_python=False, tag=f"py3-none-{platform}")
-        build_data["artifacts"] += [f"/{(PACKAGE / target).as_posix()}" for target in LIBRARIES.values()]
+        build_data["artifacts"] += compiled
 
 
 def compile_library(source: Path, target: Path) -> str | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -277,13 +278,14 @@ def log_once() -> Iterator[None]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Drop warnings while trial fits run; the final fit repeats those that apply to it."""
+    """Drop the warnings of this thread while trial fits run; the final fit repeats those that apply to it."""
+    thread = threading.get_ident()
 
-    def is_no_warning(record: logging.LogRecord) -> bool:
-        return record.levelno < logging.WARNING
+    def passes(record: logging.LogRecord) -> bool:
+        return record.levelno != logging.WARNING or record.thread != thread
 
-    log.addFilter(is_no_warning)
+    log.addFilter(passes)
     try:
         yield
     finally:
-        log.removeFilter(is_no_warning)
+        log.removeFilter(passes)

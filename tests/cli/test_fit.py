@@ -62,6 +62,15 @@ def test_standard_output_contains_only_the_json_result(
     assert re.findall(r"^epoch (\d)/3: train \d\.\d+, valid \d\.\d+, \d+\.\d s$", err, re.MULTILINE) == ["1", "2", "3"]
 
 
+def test_a_stack_accepts_resume_but_no_validation_part(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    words = ["fit", table, *roles, "--model", "stacking", "--set", "models=mnl,uniform"]
+    assert cli(*words, "-o", tmp_path / "whole")[0] == 0
+    (tmp_path / "stopped").mkdir()
+    assert cli(*words, "-o", tmp_path / "stopped", "--resume")[0] == 0
+    assert (tmp_path / "whole" / "config.json").read_bytes() == (tmp_path / "stopped" / "config.json").read_bytes()
+    assert "--valid is not supported by stacking" in cli(*words, "-o", tmp_path / "third", "--valid", ".2").message
+
+
 def test_an_ensemble_can_be_resumed(cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path) -> None:
     words = ["fit", table, *roles, *quick, "--ensemble", 2, "--seed", 3]
     status, out, _ = cli(*words, "-o", tmp_path / "model", "--json")
@@ -190,11 +199,11 @@ CASES = {
     "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
     "share for a logit": (
         [*FINE, "--model", "mnl", "--valid", ".2"],
-        r"are not supported by mnl",
+        r"is not supported by mnl",
     ),
     "resuming a logit": (
         [*FINE, "--model", "mnl", "--resume"],
-        r"are not supported by mnl",
+        r"is not supported by mnl",
     ),
     "memory without stream": ([*FINE, "--memory", "1 GiB"], r"read in chunks: add --stream"),
     "too little memory": ([*FINE, "--stream", "--memory", "3 cups"], r"memory must be an amount of at least 1 MiB"),

@@ -60,6 +60,12 @@ def test_another_table_is_refused(tmp_path: Path, path: Path) -> None:
         pa.csv.write_csv(pa.table({name: values for name, values in TRIPS.items() if name != column}), other)
         with pytest.raises(DatasetError, match=f"not the table of London Passenger Mode Choice: .*{column}"):
             lpmc.read(other)
+    words = tmp_path / "words.csv"
+    pa.csv.write_csv(pa.table({**TRIPS, "survey_year": ["first", "second", "third"]}), words)
+    with pytest.raises(DatasetError, match="not the table of London Passenger Mode Choice"):
+        lpmc.read(words)
+    with pytest.raises(DatasetError, match="expected survey years"):
+        lpmc.read(path, years=3)  # type: ignore[arg-type]
     with pytest.raises(DatasetError, match="missing"):
         lpmc.read(tmp_path / "missing.csv")
 

@@ -82,6 +82,16 @@ def test_relative_features_capture_the_context() -> None:
     assert str(model.summary()).splitlines()[-2].startswith("price / smallest in the set")
 
 
+def test_constant_inputs_are_not_drawn() -> None:
+    """A node that may only split on a constant would remain a leaf."""
+    table = bargains(100)
+    constants = {f"c{k}": np.ones(300) for k in range(9)}
+    data = read({**table, **constants}, features=["price", *constants])
+    model = Boosted(trees=20, relative=(), min_samples_leaf=5).fit(data)
+    assert len(model.trees_.feature) > 2 * 20
+    assert (np.diff(model.trees_.roots) > 1).all()
+
+
 def test_labels_can_be_the_only_inputs_or_be_left_out() -> None:
     table = trips(sets=60)
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")

@@ -166,6 +166,43 @@ def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(trips: Choice
         Stacking([MNL(formula="no_such_column"), MNL(formula="nor_this")]).fit(trips, progress=False)
 
 
+class FailsOnAll(MNL):
+    """A logit that can be fitted to folds, but not to all choice sets of the fixture."""
+
+    def _fit(self, train: ChoiceData, *arguments: Any) -> Any:
+        if len(train) == 60:
+            raise InputError("too many sets")
+        return super()._fit(train, *arguments)
+
+
+def test_weights_are_learnt_again_if_a_final_fit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logit has nearly all weight. Without it, the stack is that of the other models, in its own run folders."""
+    table = logit_choices(60, {"x": 3.0}, 0, sizes=(3, 3))
+    data = read(table, features=["x"])
+    others = {"pcmcnet": PCMCNet(**QUICK), "uniform": Uniform()}
+    monkeypatch.setattr(Stacking, "_unfitted", lambda self, data: {"logit": FailsOnAll(), **others})
+    stack = Stacking().fit(data, progress=False, run_folder=tmp_path / "run")
+    monkeypatch.setattr(Stacking, "_unfitted", lambda self, data: others)
+    expected = Stacking().fit(data, progress=False)
+    assert stack.record_.left_out == {"logit": "too many sets"}
+    np.testing.assert_array_equal(stack.weights_, expected.weights_)
+    assert stack.record_.out_of_fold_nll == expected.record_.out_of_fold_nll
+    assert np.array_equal(stack.predict_proba(data), expected.predict_proba(data))
+
+
+def test_a_resumed_run_knows_why_a_model_was_left_out(trips: ChoiceData, tmp_path: Path) -> None:
+    def stop(entry: Any) -> None:
+        raise KeyboardInterrupt
+
+    whole = Stacking([MNL(), MNL(formula="nothing"), PCMCNet(**QUICK)])
+    expected = whole.fit(trips, progress=False).record_.left_out
+    assert "nothing" in expected["mnl 2"]
+    with pytest.raises(KeyboardInterrupt):
+        whole.fit(trips, progress=False, run_folder=tmp_path, on_epoch=stop)
+    resumed = whole.fit(trips, progress=False, run_folder=tmp_path, resume=True)
+    assert resumed.record_.left_out == expected
+
+
 def test_only_the_final_fits_warn(trips: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     class Wary(Uniform):
         def _fit(self, *arguments: Any) -> Any:

@@ -1,5 +1,6 @@
 """Trees on binned inputs: splits by hand, bins, and the same trees in C and in numpy."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,35 @@ def test_many_values_share_bins() -> None:
     assert 200 < len(edges) <= 255
     counts = np.bincount(as_bins(x, [edges])[0], minlength=256)
     assert counts.max() < 5 * 5_000 / 256
+
+
+def test_a_frequent_value_has_its_own_bin() -> None:
+    """A charge that is 0 in 99.5% of the rows; the other values share 255 bins."""
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random(100_000) < 0.005, rng.gamma(2.0, 1.0, 100_000), 0.0).astype(np.float32)[:, None]
+    (edges,) = bin_edges(x)
+    positive = x[:, 0] > 0
+    assert 200 < len(edges) <= 255
+    assert as_bins(x, [edges])[0, positive].min() > 0
+    assert (as_bins(x, [edges])[0, ~positive] == 0).all()
+
+
+def test_an_unusable_library_is_logged_and_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "libtrees.so"
+    broken.write_bytes(b"no library")
+    try:
+        tree_growth.compiled_library.cache_clear()
+        monkeypatch.setattr(tree_growth, "VERSION", -1)
+        assert tree_growth.compiled_library() is None
+        assert ("belongs to another version of" in caplog.text) is tree_growth.LIBRARY_FILE.exists()
+        tree_growth.compiled_library.cache_clear()
+        monkeypatch.setattr(tree_growth, "LIBRARY_FILE", broken)
+        assert tree_growth.compiled_library() is None
+        assert "trees grow in numpy" in caplog.text
+    finally:
+        tree_growth.compiled_library.cache_clear()
 
 
 def random_case(seed: int, rows: int, inputs: int) -> tuple[Any, ...]:

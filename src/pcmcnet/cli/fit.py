@@ -85,8 +85,10 @@ def fit(
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory need a table that is read in chunks: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
-    if (valid or resume) and not single.stops_early:
-        raise ConfigError(f"--valid and --resume are not supported by {model}, which has no epochs: remove them.")
+    if valid and not single.stops_early:
+        raise ConfigError(f"--valid is not supported by {model}, which uses no validation part: remove it.")
+    if resume and not (single.stops_early or single.resumes):
+        raise ConfigError(f"--resume is not supported by {model}, which has no epochs: remove it.")
     schema = arguments.keep_columns(schema, by, getattr(single.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free_folder(output)

@@ -67,6 +67,7 @@ def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
 
     abilities = ["gives a ranking" if kind.gives == "ranking" else f"gives {kind.gives}"]
     abilities += ["trains in epochs (--valid, --resume)"] if kind.stops_early else []
+    abilities += ["can be resumed after an interruption (--resume)"] if kind.resumes else []
     abilities += ["reads tables larger than memory (--stream)"] if kind.streams else []
     abilities += ["reads columns of text, images and other kinds (--kinds)"] if kind.reads_contents else []
     lines, strong, options = [fill(f"It {'; '.join(abilities)}.", line_width()), ""], [], _options(kind)

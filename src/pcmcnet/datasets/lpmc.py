@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pcmcnet.data.choice_data import ChoiceData
@@ -68,6 +69,8 @@ def read(path: str | os.PathLike[str], *, years: Collection[int] = (*TRAINING_YE
     DatasetError
         If the file cannot be read, lacks a column, or has no trip in these years.
     """
+    if isinstance(years, str) or not isinstance(years, Collection):
+        raise DatasetError(f"years: expected survey years such as (1, 2), got {years!r}.")
     try:
         rows = read_table(path)
         if _YEAR not in rows.column_names:
@@ -76,7 +79,7 @@ def read(path: str | os.PathLike[str], *, years: Collection[int] = (*TRAINING_YE
         if not rows.num_rows:
             raise SchemaError(f"there is no trip with {_YEAR} in {sorted(years)}.")
         return ChoiceData.from_wide(rows, **_ROLES)  # type: ignore[arg-type]  # roles by name
-    except SchemaError as error:
+    except (SchemaError, pa.ArrowException) as error:
         raise DatasetError(f"{os.fspath(path)} is not the table of London Passenger Mode Choice: {error}") from error
 
 

@@ -308,8 +308,9 @@ def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tup
     y, w = np.zeros(sets.n_rows), spread(sets.weights, sets.offsets)
     y[sets.chosen] = 1
     utilities: Floats = np.zeros(sets.n_rows)
-    n, n_inputs = len(sets.weights), len(sets.bins)
-    n_drawn = max(int(config.max_features * n_inputs), 1)
+    n = len(sets.weights)
+    varying = np.array([k for k, edges in enumerate(sets.edges) if len(edges)] or [0])  # a constant cannot be split
+    n_drawn = max(int(config.max_features * len(varying)), 1)
     while True:
         # 1. Compute the gradient and the diagonal of the Hessian at the current utilities.
         p = np.exp(log_softmax_by_set(utilities, sets.offsets))
@@ -319,7 +320,7 @@ def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tup
         selected = np.zeros(n, bool)
         selected[rng.permutation(n)[: max(round(config.subsample * n), 1)]] = True
         use = spread(selected, sets.offsets)
-        drawn = rng.permuted(np.tile(np.arange(n_inputs), (2 * config.leaves - 1, 1)), axis=1)[:, :n_drawn]
+        drawn = rng.permuted(np.tile(varying, (2 * config.leaves - 1, 1)), axis=1)[:, :n_drawn]
         # 3. Grow the tree.
         tree = grow_tree(
             sets.bins,

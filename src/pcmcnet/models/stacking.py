@@ -78,8 +78,8 @@ class StackingConfig:
     models
         Models, or names of models as ``pcmcnet models`` lists them. Models that you pass are not changed. By default,
         the models are PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. The mixed logit is
-        added if the table declares ``person`` and has at most 10,000 choice sets. If the table has labels but no other
-        features, PCMC and CDM replace the trees.
+        added if people choose repeatedly (``person``) in at most 10,000 choice sets. If labels are the only features,
+        PCMC and CDM replace the trees.
     options
         Options of each model that is given by name, in the same order. Default: the default options of each model.
     folds
@@ -175,6 +175,7 @@ class Stacking(ChainModel):
     config_class = StackingConfig
     config: StackingConfig
     reads_contents = True
+    resumes = True
     record_class = StackingRecord
     _state: FittedStack
 
@@ -198,7 +199,7 @@ class Stacking(ChainModel):
         with open_run_folder(run.run_folder, resume=run.resume):
             if len(models) == 1:
                 (label,) = models
-                fitted = stack.fit_to_all(label, 1)
+                fitted = stack.fit_to_all(label)
                 member = StackMember(label=label, model=fitted.name, weight=1.0, out_of_fold_nll=None)
                 return FittedStack(
                     record=StackingRecord(members=(member,), folds=0), models=(fitted,), weights=np.ones(1)
@@ -363,7 +364,8 @@ class Stacking(ChainModel):
             "parameters": f"{self.num_parameters:,} in all",
         }
         if record.out_of_fold_nll is not None:
-            facts["out-of-fold NLL"] = f"{record.out_of_fold_nll:.4f} ({record.folds} folds)"
+            folds = "1 fold" if record.folds == 1 else f"{record.folds} folds"
+            facts["out-of-fold NLL"] = f"{record.out_of_fold_nll:.4f} ({folds})"
         if record.left_out:
             facts["left out"] = "; ".join(f"{label} ({reason})" for label, reason in record.left_out.items())
         rows = [
@@ -377,7 +379,8 @@ class Stacking(ChainModel):
             for member in record.members
         ]
         head = ("model", "weight", "out-of-fold NLL", "parameters", "seconds")
-        return Summary(f"Stack of {len(self.members_)} models", facts, head, tuple(rows))
+        models = "1 model" if len(self.members_) == 1 else f"{len(self.members_)} models"
+        return Summary(f"Stack of {models}", facts, head, tuple(rows))
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -415,33 +418,28 @@ class _StackFit:
         left_out: dict[str, str] = {}
         # 1. Predict every choice set by fits that have not seen it.
         losses = self._out_of_fold_losses(folds, identity, left_out)
-        # 2. Maximise the likelihood of these predictions.
-        labels = [label for label in self.models if label not in left_out]
         set_weights = held_out_weights(folds) if folds else np.ones(0)
-        values = np.stack([losses[label] for label in labels]) if folds and labels else np.zeros((len(labels), 0))
-        weights = dict(zip(labels, without_negligible(stacking_weights(values, set_weights)), strict=True))
-        # 3. Fit the models with a weight to all choice sets. If one fails, the others share its weight.
         fitted: dict[str, ChoiceModel] = {}
-        for label in labels:
-            if weights[label] > 0:
-                try:
-                    fitted[label] = self.fit_to_all(label, len(fitted) + 1)
-                except PcmcNetError as error:
-                    left_out[label] = str(error)
-        if not fitted:
-            reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
-            raise InputError(f"no model of the stack can be fitted to this table: {reasons}")
-        total = sum(weights[label] for label in fitted)
-        shares = {label: weights[label] / total if label in fitted else 0.0 for label in labels}
+        while True:
+            labels = [label for label in self.models if label not in left_out]
+            if not labels:
+                reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
+                raise InputError(f"no model of the stack can be fitted to this table: {reasons}")
+            # 2. Maximise the likelihood of these predictions.
+            values = np.stack([losses[label] for label in labels]) if folds else np.zeros((len(labels), 0))
+            weights = dict(zip(labels, without_negligible(stacking_weights(values, set_weights)), strict=True))
+            # 3. Fit the models with a weight to all choice sets. If one fails, learn the weights of the others again.
+            used = [label for label in labels if weights[label] > 0]
+            if self._fit_missing(used, fitted, left_out) is None:
+                break
         members = tuple(
             StackMember(
                 label=label,
                 model=self.models[label].name,
-                weight=shares[label],
+                weight=weights[label],
                 out_of_fold_nll=float(np.average(losses[label], weights=set_weights)) if folds else None,
             )
             for label in labels
-            if label not in left_out
         )
         record = StackingRecord(
             members=members,
@@ -449,12 +447,26 @@ class _StackFit:
             folds=len(folds),
             left_out=left_out,
         )
-        final = np.array([shares[label] for label in fitted])
-        return FittedStack(record=record, models=tuple(fitted.values()), weights=final)
+        final = np.array([weights[label] for label in used])
+        return FittedStack(record=record, models=tuple(fitted[label] for label in used), weights=final)
 
-    def fit_to_all(self, label: str, number: int) -> ChoiceModel:
+    def _fit_missing(
+        self, labels: Iterable[str], fitted: dict[str, ChoiceModel], left_out: dict[str, str]
+    ) -> str | None:
+        """Fit models to all choice sets that are not fitted yet; return the label of the first that fails, or None."""
+        for label in labels:
+            try:
+                if label not in fitted:
+                    fitted[label] = self.fit_to_all(label)
+            except PcmcNetError as error:
+                left_out[label] = str(error)
+                return label
+        return None
+
+    def fit_to_all(self, label: str) -> ChoiceModel:
         """Return a model fitted to all choice sets; its ``table_.seconds`` is the duration of this fit."""
         folder, on_epoch = self.run.run_folder, self.run.on_epoch
+        number = list(self.models).index(label) + 1
         self.steps.begin(label)
         began = time.perf_counter()
         arguments = {
@@ -487,6 +499,8 @@ class _StackFit:
                     losses[label].append(np.asarray(trial))
                     self.steps.end(step, f"NLL {np.average(trial, weights=fold.weights):.4f}")
                 else:
+                    if label not in left_out:  # a resumed run has only noted the failure: repeat it for its reason
+                        self._fold_trial(label, fold, left_out)()
                     left_out.setdefault(label, "it could not be fitted to a fold")
                     self.steps.end(step, f"failed: {left_out[label]}")
         return {label: np.concatenate(parts) for label, parts in losses.items() if parts and label not in left_out}

@@ -113,6 +113,9 @@ int64_t pcmcnet_grow_tree(const uint8_t *bins, int64_t N, const int32_t *rows, i
     return count;
 }
 
+/* Return the version of this interface. */
+int64_t pcmcnet_trees_version(void) { return 1; }
+
 /* Find the leaf of each row of binned inputs. */
 void pcmcnet_find_leaves(const uint8_t *bins, int64_t N, const int64_t *feature, const int64_t *cut, const int64_t *left,
                          const int64_t *right, int64_t *leaf) {

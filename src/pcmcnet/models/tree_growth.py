@@ -15,6 +15,7 @@ several times longer. Shapes: N rows, K inputs, M nodes.
 from __future__ import annotations
 
 import ctypes
+import logging
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,9 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.errors import TrainingError
+from pcmcnet.errors import InputError, TrainingError
+
+log = logging.getLogger("pcmcnet")
 
 LIBRARY_FILE = Path(__file__).with_name("libtrees.so")  # the same name on every platform
+VERSION = 1  # of the C interface; must equal the version in the C code
 MAX_BINS = 256  # BINS in the C code: a bin is stored as one byte
 LEAF = -1  # feature of a leaf
 
@@ -35,11 +39,22 @@ Bins = NDArray[np.uint8]  # (K, N)
 
 @cache
 def compiled_library() -> Any:
-    """Return the compiled library, or None if the package was built without it."""
+    """Return the compiled library, or None if it is missing or unusable."""
+    if not LIBRARY_FILE.exists():
+        return None
     try:
         library = ctypes.CDLL(str(LIBRARY_FILE))
-        library.pcmcnet_grow_tree.restype = ctypes.c_int64
-    except (OSError, AttributeError):
+        library.pcmcnet_grow_tree.restype = library.pcmcnet_trees_version.restype = ctypes.c_int64
+        version = library.pcmcnet_trees_version()
+    except (OSError, AttributeError) as error:
+        log.warning(
+            "%s cannot be loaded (%s): trees grow in numpy, which is slower. Reinstall pcmcnet", LIBRARY_FILE, error
+        )
+        return None
+    if version != VERSION:
+        log.warning(
+            "%s belongs to another version of this package: trees grow in numpy. Reinstall pcmcnet", LIBRARY_FILE
+        )
         return None
     return library
 
@@ -72,9 +87,13 @@ def bin_edges(x: NDArray[np.float32]) -> list[Floats]:
     """Return the upper edges of the bins of each input (N, K), midway between values; at most 255 per input."""
     edges = []
     for column in x.T:
-        values = np.unique(column).astype(np.float64)
+        values, counts = np.unique(column.astype(np.float64), return_counts=True)
         if len(values) > MAX_BINS:
-            values = np.unique(np.quantile(column, np.linspace(0, 1, MAX_BINS), method="nearest")).astype(np.float64)
+            # A frequent value, such as 0, has a bin of its own; the others are divided at their quantiles.
+            frequent = counts > len(column) / MAX_BINS
+            others = np.repeat(values[~frequent], counts[~frequent])
+            shares = np.linspace(0, 1, MAX_BINS - int(frequent.sum()))
+            values = np.union1d(values[frequent], np.quantile(others, shares, method="nearest"))
         edges.append((values[:-1] + values[1:]) / 2)
     return edges
 
@@ -125,7 +144,10 @@ def grow_tree(
 def _grow_compiled(
     bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: int, min_rows: int, l2: float
 ) -> Tree:
+    if bins.shape[1] > np.iinfo(np.int32).max:
+        raise InputError(f"expected at most {np.iinfo(np.int32).max:,} alternatives, got {bins.shape[1]:,}.")
     n_nodes = 2 * leaves - 1
+    bins, g, h = np.ascontiguousarray(bins), np.ascontiguousarray(g), np.ascontiguousarray(h)
     feature, cut, left, right = (np.zeros(n_nodes, np.int64) for _ in range(4))
     gain: Floats = np.zeros(n_nodes)
     used = np.ascontiguousarray(rows, np.int32)

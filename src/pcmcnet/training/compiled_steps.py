@@ -29,6 +29,7 @@ from pcmcnet.errors import TrainingError
 from pcmcnet.layers import settings
 from pcmcnet.training.adam import BETAS, EPS, for_each
 from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import parameter_count
 from pcmcnet.training.step import Steps
@@ -134,6 +135,21 @@ def compiled_library() -> Any:
         )
         return None
     return code
+
+
+def usable_form(network: ChoiceNetwork, largest: int) -> CompiledForm | None:
+    """Return the compiled form of a network on a CPU, or None if its steps run in PyTorch.
+
+    Parameters
+    ----------
+    network
+        The network.
+    largest
+        Number of alternatives in the largest choice set.
+    """
+    if device_of(network).type != "cpu" or compiled_library() is None:
+        return None
+    return network.compiled_form if largest <= settings.COMPILED_UP_TO_ALTERNATIVES else None
 
 
 def _layout() -> int:

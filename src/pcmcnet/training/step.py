@@ -30,7 +30,6 @@ from torch import Tensor
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, DistributedSets, EncodedPart, EncodedSets, Source
-from pcmcnet.layers import settings
 from pcmcnet.layers.generators import SeededGenerators, drawing_from
 from pcmcnet.layers.likelihood import mean_nll, weighted_mean
 from pcmcnet.layers.tensor_ops import has_triton
@@ -73,9 +72,8 @@ def steps_for(network: ChoiceNetwork, source: Source, config: TrainConfig) -> St
         return SharedSteps(network, source, config, group)
     if source.device.type == "cuda" and has_triton() and network.supports_cuda_graphs:
         return RecordedSteps(network, source, config)
-    on_host = source.device.type == "cpu" and device_of(network).type == "cpu"
-    form = network.compiled_form if on_host and compiled_steps.compiled_library() is not None else None
-    if form is not None and source.largest <= settings.COMPILED_UP_TO_ALTERNATIVES:
+    form = compiled_steps.usable_form(network, source.largest) if source.device.type == "cpu" else None
+    if form is not None:
         return compiled_steps.CompiledSteps(network, source, config, form)
     return Steps(network, source, config)
 

@@ -32,6 +32,7 @@ from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.number import BinCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers import log_probabilities
+from pcmcnet.training.compiled_steps import usable_form
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import device_of
@@ -113,7 +114,8 @@ def nominal_seconds(train: ChoiceData, network: ChoiceNetwork, config: TrainConf
     if device_of(network).type != "cpu":
         products_per_second, seconds_per_batch = GPU_SPEED
     else:
-        products_per_second, seconds_per_batch = PYTORCH_SPEED if network.compiled_form is None else COMPILED_SPEED
+        is_compiled = usable_form(network, train.largest) is not None
+        products_per_second, seconds_per_batch = COMPILED_SPEED if is_compiled else PYTORCH_SPEED
     products = parameter_count(network) * float((train.sizes**2.0).sum())
     batches = len(train) / config.sets_per_batch(len(train))
     return config.passes * (products / products_per_second + batches * seconds_per_batch)

@@ -73,7 +73,6 @@ from pcmcnet.selection import (
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.run_folder import REFIT, SEARCH, network_checkpoint_file, open_run_folder
 
@@ -500,7 +499,8 @@ def train_members(
     """
     run, start, members = trainer.run, trainer.starting_network, len(encoders) + 1
     # Networks train in parallel if their compiled steps release the GIL. A callback forces sequential training.
-    parallel = _trains_without_gil(first.network) and run.on_epoch is None and current_group().size == 1
+    releases_gil = compiled_steps.usable_form(first.network, data.largest) is not None
+    parallel = releases_gil and run.on_epoch is None and current_group().size == 1
     max_workers, cancelled = threads() if parallel else 1, Event()
     if encoders:
         seconds = sum(entry["seconds"] for entry in first.history) * -(-len(encoders) // max_workers)
@@ -533,12 +533,6 @@ def train_members(
                 shown.end(f"network {k + 1} of {members}", describe_epoch(member.history[-1]))
                 trained.append(member)
     return trained
-
-
-def _trains_without_gil(network: ChoiceNetwork) -> bool:
-    """Return True if compiled steps train the network, since these release Python's global interpreter lock."""
-    compiled = network.compiled_form is not None and compiled_steps.compiled_library() is not None
-    return compiled and device_of(network).type == "cpu"
 
 
 def _cancel_if(cancelled: Event, entry: dict[str, Any]) -> None:
