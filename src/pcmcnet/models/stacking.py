@@ -61,9 +61,7 @@ DEFAULT_MODELS = ("pcmcnet", "boosted", "lc-mnl", "mnl")
 PANEL_MODELS = (*DEFAULT_MODELS, "mixed-mnl")
 LABEL_MODELS = ("pcmcnet", "lc-mnl", "mnl", "pcmc", "cdm")
 MAX_PANEL_SETS = 10_000  # choice sets of a panel for which the mixed logit joins the stack; it is slow on larger ones
-HELD_OUT_SETS = (
-    10_000  # held-out choice sets that are enough for a few weights: of a large table, fewer folds are fitted
-)
+HELD_OUT_SETS = 10_000  # held-out choice sets that are enough to learn a few weights
 MIN_WEIGHT = 0.01  # a model below it is not fitted to all choice sets: it would cost time and change nothing
 PRIOR_CHOICES = 1.0  # additional choices of each model in the Dirichlet prior
 EM_STEPS, EM_TOLERANCE = 10_000, 1e-9  # steps at most; change of the weights at which EM ends
@@ -430,7 +428,7 @@ class _StackFit:
             weights = dict(zip(labels, without_negligible(stacking_weights(values, set_weights)), strict=True))
             # 3. Fit the models with a weight to all choice sets. If one fails, learn the weights of the others again.
             used = [label for label in labels if weights[label] > 0]
-            if self._fit_missing(used, fitted, left_out) is None:
+            if self._fit_missing(used, fitted, left_out):
                 break
         members = tuple(
             StackMember(
@@ -450,18 +448,16 @@ class _StackFit:
         final = np.array([weights[label] for label in used])
         return FittedStack(record=record, models=tuple(fitted[label] for label in used), weights=final)
 
-    def _fit_missing(
-        self, labels: Iterable[str], fitted: dict[str, ChoiceModel], left_out: dict[str, str]
-    ) -> str | None:
-        """Fit models to all choice sets that are not fitted yet; return the label of the first that fails, or None."""
+    def _fit_missing(self, labels: Iterable[str], fitted: dict[str, ChoiceModel], left_out: dict[str, str]) -> bool:
+        """Fit the models that are not in ``fitted`` yet to all choice sets, and return False as soon as one fails."""
         for label in labels:
             try:
                 if label not in fitted:
                     fitted[label] = self.fit_to_all(label)
             except PcmcNetError as error:
                 left_out[label] = str(error)
-                return label
-        return None
+                return False
+        return True
 
     def fit_to_all(self, label: str) -> ChoiceModel:
         """Return a model fitted to all choice sets; its ``table_.seconds`` is the duration of this fit."""

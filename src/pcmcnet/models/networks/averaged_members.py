@@ -45,8 +45,8 @@ AUTO_MEMBERS_SECONDS = 300.0  # nominal time for all networks after the first on
 
 # Nominal speed of training: products (weights x ordered pairs) per second, and seconds per batch. Measured on one
 # thread of a 2-core AMD EPYC, for networks of 2 x 64 and 2 x 256 units on sets of 4 and 40 alternatives. The numbers
-# for a GPU are low guesses. Nominal times do not depend on the load of the machine, so the same table always gets the
-# same number of networks.
+# for a GPU are low guesses. Nominal times do not depend on the load of the machine, so a table always gets the same
+# number of networks on the same installation.
 COMPILED_SPEED = (2e10, 0.0)
 PYTORCH_SPEED = (1e10, 3e-3)
 GPU_SPEED = (1e12, 1e-3)
