@@ -115,7 +115,8 @@ def test_the_choice_set_column_is_required() -> None:
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
-    arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing", "kinds"])
+    arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing"])
+    arguments |= dict.fromkeys(["kinds", "signs"])
     with pytest.raises(SchemaError, match="tuning needs the choices: add --chosen COLUMN or --rank COLUMN"):
         schema_of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     schema = schema_of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
@@ -147,6 +148,14 @@ def test_the_person_column_may_come_from_option_or_file(tmp_path: Path) -> None:
     file.write_text('choice_set = "trip"\nperson = "who"\n')
     assert read_schema(file).person == "who"
     assert read_schema(file, person="household").person == "household"
+
+
+def test_signs_are_pairs_that_override_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nfeatures = ["a", "b"]\nsigns = {a = "-", b = "-"}\n')
+    assert dict(read_schema(file, signs="b=+").signs) == {"a": "-", "b": "+"}
+    with pytest.raises(SchemaError, match="--signs: expected comma-separated column=sign, got 'b'"):
+        read_schema(file, signs="b")
 
 
 def test_kinds_are_added_to_those_of_the_file(tmp_path: Path) -> None:

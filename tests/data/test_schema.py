@@ -194,3 +194,35 @@ def test_a_schema_without_kinds_keeps_its_earlier_form() -> None:
 def test_invalid_kinds_are_refused(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Schema(choice_set="id", features=["x"], **entries)
+
+
+# -- signs ---------------------------------------------------------------------------------------------------------
+
+
+def test_signs_have_their_own_table_in_toml(tmp_path: Path) -> None:
+    schema = Schema(choice_set="id", features=["price", "comfort"], signs={"price": "-", "comfort": "+"})
+    file = tmp_path / "roles.toml"
+    file.write_text(schema.to_toml())
+    assert "[signs]" in file.read_text()
+    assert Schema.from_toml(file) == schema
+
+
+def test_a_schema_without_signs_keeps_its_earlier_form() -> None:
+    assert "signs" not in Schema(choice_set="id", features=["x"]).to_dict()
+    assert Schema(choice_set="id", features=["x"]) != Schema(choice_set="id", features=["x"], signs={"x": "-"})
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"signs": ["x"]}, r"signs must map columns to '\+' or '-', as in"),
+        ({"signs": {"x": "minus"}}, r"signs: expected '\+' or '-' for column 'x', got 'minus'"),
+        ({"signs": {"prize": "-"}}, "signs includes 'prize', which is not in features. Did you mean 'price'"),
+        ({"signs": {"age": "-"}}, "signs includes 'age', which is an individual-level column"),
+        ({"signs": {"x": "-"}, "categorical": ["x"]}, "signs includes 'x', which is categorical"),
+        ({"signs": {"x": "-"}, "kinds": {"x": "spline"}}, "signs includes 'x', which has kind spline"),
+    ],
+)
+def test_invalid_signs_are_refused(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Schema(choice_set="id", features=["x", "price"], individual=["age"], **entries)

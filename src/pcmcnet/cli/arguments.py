@@ -86,6 +86,7 @@ Top = Annotated[str, typer.Option(help="Report the top-N accuracy for these valu
 
 
 _LISTS = ("individual", "features", "categorical", "keep")
+_PAIRS = {"kinds", "signs"}  # roles that map columns to words
 _ROLES = {
     "choice_set": "Column with the id of the choice set.",
     "chosen": "Column that is 1 for the chosen alternative and 0 for the others.",
@@ -102,6 +103,8 @@ _ROLES = {
     "conflict": "If an individual-level column varies within a choice set: 'error', or 'first' to use its first value.",
     "missing": "Missing values: 'error', or 'indicator' to add indicator features.",
     "kinds": f"Comma-separated column=kind pairs for columns such as texts and images; kinds: {', '.join(KINDS)}.",
+    "signs": "Comma-separated column=sign pairs, such as price=-,comfort=+: whether the probability of an alternative "
+    "falls or rises with its value.",
 }
 
 
@@ -154,8 +157,8 @@ def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
 
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
     overrides = {role: _parse_role(role, text) for role, text in roles.items() if text is not None}
-    if "kinds" in overrides:  # override the kinds of single columns
-        overrides["kinds"] = {**entries.get("kinds", {}), **overrides["kinds"]}
+    for role in _PAIRS & overrides.keys():  # override the entries of single columns
+        overrides[role] = {**entries.get(role, {}), **overrides[role]}
     entries |= overrides
     if "choice_set" not in entries:
         raise SchemaError("no column with choice-set ids was given: add --choice-set COLUMN or --schema FILE.")
@@ -179,15 +182,15 @@ def keep_columns(schema: Schema, *columns: str | None) -> Schema:
 
 
 def _parse_role(role: str, text: str) -> Any:
-    if role != "kinds":
+    if role not in _PAIRS:
         return comma_separated(text) if role in _LISTS else text
     pairs = [word.rpartition("=") for word in comma_separated(text)]
-    if not all(name and kind for name, _, kind in pairs):
-        raise SchemaError(f"--kinds: expected comma-separated column=kind, got {text!r}.")
-    kinds = {name.strip(): kind.strip() for name, _, kind in pairs}
-    if len(kinds) < len(pairs):
-        raise SchemaError(f"--kinds: expected each column once, got {text!r}.")
-    return kinds
+    if not all(name and value for name, _, value in pairs):
+        raise SchemaError(f"--{role}: expected comma-separated column={role.removesuffix('s')}, got {text!r}.")
+    entries = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(entries) < len(pairs):
+        raise SchemaError(f"--{role}: expected each column once, got {text!r}.")
+    return entries
 
 
 def comma_separated(text: str) -> list[str]:

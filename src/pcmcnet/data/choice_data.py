@@ -21,7 +21,7 @@ from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_v
 from pcmcnet.data.describe import describe, to_html
 from pcmcnet.data.files.tabular import folder_of
 from pcmcnet.data.outside import outside_rows
-from pcmcnet.data.schema import Conflict, Missing, Schema
+from pcmcnet.data.schema import Conflict, Missing, Schema, Sign
 from pcmcnet.data.subsets import (
     fingerprint,
     fold_parts,
@@ -112,6 +112,7 @@ class ChoiceData:
         conflict: Conflict = "error",
         missing: Missing = "error",
         kinds: Mapping[str, str] | None = None,
+        signs: Mapping[str, Sign] | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> Self:
         """Read a long table, which has one row per alternative, in any order.
@@ -167,6 +168,10 @@ class ChoiceData:
             Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
             "vector", "datetime", "multi", "text", "image" or "id". The kinds "piecewise" and "spline" are for numbers
             to which networks also apply a curve. If None (default), all columns are plain numbers or categories.
+        signs : dict, optional
+            Expected signs of numeric features, as in ``{"price": "-", "comfort": "+"}``: whether the probability of an
+            alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and stacks obey the signs,
+            and other models are checked when they are fitted. If None (default), no signs are declared.
         columns : dict, optional
             Display names and units of columns for reports and the served page, as in
             ``{"price": {"name": "Price", "unit": "EUR"}}``. If None (default), the column names are shown.
@@ -206,6 +211,7 @@ class ChoiceData:
             conflict=conflict,
             missing=missing,
             kinds=kinds or {},
+            signs=signs or {},
             named=columns or {},
         )
         return cls.from_schema(table, schema)
@@ -254,6 +260,7 @@ class ChoiceData:
         outside: str | None = None,
         missing: Missing = "error",
         kinds: Mapping[str, str] | None = None,
+        signs: Mapping[str, Sign] | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> Self:
         """Read a wide table, which has one row per choice and one group of columns per alternative.
@@ -303,6 +310,10 @@ class ChoiceData:
             Kind of each name among ``individual`` and ``features`` that is neither a plain number nor a category:
             "vector", "datetime", "multi", "text", "image" or "id". The kinds "piecewise" and "spline" are for numbers
             to which networks also apply a curve. If None (default), all columns are plain numbers or categories.
+        signs : dict, optional
+            Expected signs of numeric features, as in ``{"price": "-", "comfort": "+"}``: whether the probability of an
+            alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and stacks obey the signs,
+            and other models are checked when they are fitted. If None (default), no signs are declared.
         columns : dict, optional
             Display names and units for reports and the served page, as in ``{"price": {"name": "Price", "unit":
             "EUR"}}``. If None (default), the names of the features and columns are shown.
@@ -346,6 +357,7 @@ class ChoiceData:
             outside=outside,
             missing=missing,
             kinds=kinds or {},
+            signs=signs or {},
             columns=columns,
         )
         return cls(**read_long.read_long(table_, schema, folder=folder_of(table)))
@@ -381,8 +393,8 @@ class ChoiceData:
         **roles
             Roles of the columns, given with the keywords of :meth:`from_long`: ``choice_set`` (required), ``chosen``,
             ``rank``, ``alternative``, ``individual``, ``features``, ``categorical``, ``available``, ``weight``,
-            ``person``, ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds`` and ``columns``, with the same
-            defaults. Scans support neither ``rank`` nor ``outside``.
+            ``person``, ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds``, ``signs`` and ``columns``, with the
+            same defaults. Scans support neither ``rank`` nor ``outside``.
 
         Returns
         -------

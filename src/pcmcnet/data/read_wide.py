@@ -87,7 +87,7 @@ def long_form(table: Any, schema: Schema) -> pa.Table | None:
     for role in ("chosen", "rank"):
         if getattr(schema, role) is None:
             wide.pop(role, None)
-    shared = ("individual", "categorical", "weight", "person", "keep", "outside", "missing", "kinds")
+    shared = ("individual", "categorical", "weight", "person", "keep", "outside", "missing", "kinds", "signs")
     return to_long(table, **wide, **{role: getattr(schema, role) for role in shared})[0]
 
 

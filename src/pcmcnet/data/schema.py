@@ -91,11 +91,12 @@ def _plain(value: Any) -> Any:
 
 Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]
+Sign = Literal["+", "-"]
 
 _SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
 # Fields added in later releases, written only if they are set: dicts of tables without them stay the same.
-_LATER_FIELDS = ("rank", "person", "outside", "kinds", "columns", "wide")
+_LATER_FIELDS = ("rank", "person", "outside", "kinds", "columns", "wide", "signs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,6 +148,10 @@ class Schema:
         "vector", "datetime", "multi", "text", "image" or "id". The kinds "piecewise" and "spline" are for numbers to
         which networks also apply a curve. Models other than networks ignore the curve. By default, all columns are
         plain numbers or categories.
+    signs : dict
+        Expected signs of numeric features, as in ``{"price": "-", "comfort": "+"}``: whether the probability of an
+        alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and stacks obey the signs, and
+        other models are checked when they are fitted. By default, no signs are declared.
     named : dict
         Display names and units of columns, as in ``{"price": {"name": "Price", "unit": "EUR"}}``. In files and in
         ``ChoiceData.from_long``, this argument is called ``columns``. Models and the operator ``==`` ignore display
@@ -177,6 +182,7 @@ class Schema:
     conflict: Conflict = "error"
     missing: Missing = "error"
     kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
+    signs: Mapping[str, Sign] = field(default_factory=dict, hash=False)
     named: Mapping[str, ColumnName] = field(default_factory=dict, compare=False)
     wide: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -194,6 +200,7 @@ class Schema:
         _require_word("conflict", self.conflict, get_args(Conflict))
         _require_word("missing", self.missing, get_args(Missing))
         object.__setattr__(self, "kinds", _kinds(self.kinds))
+        object.__setattr__(self, "signs", _signs(self.signs))
         object.__setattr__(self, "wide", wide_roles(self.wide))
         self._require_apart()
         object.__setattr__(self, "named", column_names(self.named, self.columns))
@@ -232,6 +239,24 @@ class Schema:
                     f"column {name!r} is declared as {self.kinds[name]}: it cannot also be the choice set, the label "
                     f"or a kept column."
                 )
+
+        for name in self.signs:
+            self._require_signed(name)
+
+    def _require_signed(self, name: str) -> None:
+        """Raise SchemaError if a column cannot have a sign: only plain numeric features can."""
+        numeric = [column for column in self.features if column not in (*(self.categorical or ()), *self.kinds)]
+        if name in self.individual:
+            reason = "which is an individual-level column: all alternatives of a set have the same value."
+        elif name in (self.categorical or ()):
+            reason = "which is categorical: categories have no order."
+        elif name in self.kinds:
+            reason = f"which has kind {self.kinds[name]}: remove it from kinds or from signs."
+        elif name not in self.features:
+            reason = "which is not in features." + did_you_mean(name, numeric)
+        else:
+            return
+        raise SchemaError(f"signs includes {name!r}, {reason}")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -371,7 +396,7 @@ class Schema:
     def to_toml(self) -> str:
         """Return the text of a TOML file that :meth:`from_toml` reads back."""
         entries = {k: v for k, v in self.to_dict().items() if v is not None}
-        tables = {"kinds": entries.pop("kinds", {}), "wide": entries.pop("wide", {})}
+        tables = {name: entries.pop(name, {}) for name in ("kinds", "signs", "wide")}
         tables |= {f"columns.{_toml(k)}": v for k, v in entries.pop("columns", {}).items()}
         lines = [f"{k} = {_toml(v)}\n" for k, v in entries.items()]
         for head, table in tables.items():
@@ -447,6 +472,16 @@ def _kinds(value: Any) -> dict[str, str]:
                 f"column {name!r}: the kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}. "
                 f"Numeric columns need no kind; list categorical columns in categorical.{hint}"
             )
+    return dict(value)
+
+
+def _signs(value: Any) -> dict[str, Sign]:
+    """Return a mapping from columns to signs, or raise SchemaError if a sign is neither "+" nor "-"."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise SchemaError(f"signs must map columns to '+' or '-', as in {{'price': '-'}}, got {value!r}.")
+    for name, sign in value.items():
+        if sign not in get_args(Sign):
+            raise SchemaError(f"signs: expected '+' or '-' for column {name!r}, got {sign!r}.")
     return dict(value)
 
 

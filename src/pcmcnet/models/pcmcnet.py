@@ -38,6 +38,7 @@ from pcmcnet.models.networks.network_config import (
     Utility,
     as_directions,
     as_widths,
+    directions_of,
     require_monotone_form,
 )
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs
@@ -74,7 +75,8 @@ class PCMCNetConfig(NetworkConfig):
     monotone
         Mapping from numeric features to "decreasing" or "increasing", as in {"price": "decreasing"}: the direction in
         which the probability of an alternative changes with the feature's value, whatever the other inputs are
-        (:mod:`pcmcnet.models.networks.network_config`).
+        (:mod:`pcmcnet.models.networks.network_config`). The signs that the table declares are obeyed by default;
+        "free" ignores the sign of a feature.
     classes
         Number of latent classes, each with its own chain (:mod:`pcmcnet.models.networks.chain_network`). "auto" uses
         several classes if they significantly improve the prediction of held-out sets.
@@ -115,7 +117,7 @@ class PCMCNetConfig(NetworkConfig):
         require_classes_and_members(self.classes, self.by, self.members)
         require_rate(self.rate, self.epsilon)
         object.__setattr__(self, "monotone", as_directions(self.monotone))
-        if self.monotone:
+        if set(self.monotone.values()) - {"free"}:
             require_monotone_form(self.activation, self.rate, self.utility)
 
 
@@ -188,6 +190,8 @@ class PCMCNet(MixtureModel, ChainModel):
                 "PCMCNet needs features or labels of alternatives: declare features, or declare an alternative column "
                 "with labels that occur in several sets and keep labels=True."
             )
+        if directions_of(self.config.monotone, encoder.schema):
+            require_monotone_form(self.config.activation, self.config.rate, self.config.utility)
         if classes == 1:
             return PCMCNetwork(encoder, self.config, self.encoders)
         return ChainMixture(encoder, self.config, self.encoders, classes=classes)
@@ -226,7 +230,8 @@ class PCMCNet(MixtureModel, ChainModel):
         network = self.network_
         # The derivative by pairs needs one chain, and a representation and tastes that are linear in the number. Tastes
         # of monotone features are cut off at a coefficient of 0, so they are not linear.
-        if isinstance(network, AveragedChains | ChainMixture) or (at.individual and self.config.monotone):
+        is_signed = bool(directions_of(self.config.monotone, self.schema))
+        if isinstance(network, AveragedChains | ChainMixture) or (at.individual and is_signed):
             return jacobian_by_output(network, batch, at)
         side = network.individual if at.individual else network.alternative
         return jacobian_by_output(network, batch, at) if at.k in side.curved else jacobian_by_pairs(network, batch, at)

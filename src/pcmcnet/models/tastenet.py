@@ -44,7 +44,8 @@ class TasteNetConfig(SetNetworkConfig):
     ----------
     monotone
         Mapping from numeric features to "decreasing" or "increasing", as in {"price": "decreasing"}. The coefficient of
-        the feature then has the same sign for every individual.
+        the feature then has the same sign for every individual. The signs that the table declares are obeyed by
+        default; "free" ignores the sign of a feature.
     """
 
     hidden: tuple[int, ...] = (32,)

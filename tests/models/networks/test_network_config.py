@@ -12,7 +12,7 @@ import torch
 import pcmcnet as pn
 from choice_tables import ROLES, read, trips
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, SchemaError
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.queries import with_values
 from pcmcnet.layers.inner_logit import LinearUtility, SignedLinear
@@ -48,6 +48,40 @@ def rises(model: Any, data: ChoiceData, column: str = "price") -> float:
         ]
         most = max(most, float(np.diff(np.stack(at)[:, place == k], axis=0).max()))
     return most
+
+
+# -- signs of the table --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def signed_data() -> ChoiceData:
+    return read(trips(120, slope=0.3), **ROLES, signs={"price": "-"})
+
+
+def test_signs_of_the_table_give_the_network_of_the_monotone_option(
+    signed_data: ChoiceData, data: ChoiceData, model: PCMCNet, tmp_path: Path
+) -> None:
+    signed = PCMCNet(**QUICK).fit(signed_data, progress=False)
+    assert (signed.predict_proba(data) == model.predict_proba(data)).all()
+    loaded = pn.load(signed.save(tmp_path / "model"))
+    assert loaded.schema.signs == {"price": "-"}
+    assert (loaded.predict_proba(data) == model.predict_proba(data)).all()
+
+
+def test_free_ignores_the_sign_of_a_feature(signed_data: ChoiceData, data: ChoiceData) -> None:
+    free = PCMCNet(**QUICK, monotone={"price": "free"}).fit(signed_data, progress=False)
+    assert (free.predict_proba(data) == PCMCNet(**QUICK).fit(data, progress=False).predict_proba(data)).all()
+
+
+def test_a_network_that_cannot_obey_signs_is_refused(signed_data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"signs of the table, need a non-decreasing activation.*got 'gelu'"):
+        PCMCNet(**QUICK, activation="gelu").fit(signed_data, progress=False)
+
+
+def test_a_network_without_signs_cannot_start_one_with_signs(signed_data: ChoiceData, data: ChoiceData) -> None:
+    first = PCMCNet(**{**QUICK, "epochs": 1}).fit(data, progress=False)
+    with pytest.raises(SchemaError, match=r"init was fitted to a table with signs \{\}, but this table has"):
+        PCMCNet(**QUICK).fit(signed_data, init=first, progress=False)
 
 
 # -- monotonicity --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.data import Encoder
+from pcmcnet.data import Encoder, Schema
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS
 from pcmcnet.models.interface.encoders import Encoders
@@ -81,7 +81,7 @@ def as_widths(widths: Any, *, name: str = "hidden", min_layers: int = 0) -> tupl
 # share of each of its bins that lies below it, so bins have the sign of their number. A missing value is not ordered:
 # its probability may be higher or lower than that of any number.
 
-Direction = Literal["decreasing", "increasing"]
+Direction = Literal["decreasing", "increasing", "free"]
 
 
 def as_directions(monotone: object) -> dict[str, Direction]:
@@ -95,25 +95,36 @@ def as_directions(monotone: object) -> dict[str, Direction]:
     return dict(monotone)
 
 
+def directions_of(monotone: Mapping[str, Direction], schema: Schema) -> dict[str, Direction]:
+    """Return the direction of each constrained feature: the signs of the table, unless ``monotone`` overrides them."""
+    declared: dict[str, Direction] = {
+        name: "increasing" if sign == "+" else "decreasing" for name, sign in schema.signs.items()
+    }
+    return {name: direction for name, direction in {**declared, **monotone}.items() if direction != "free"}
+
+
 def require_monotone_form(activation: str, rate: str, utility: str) -> None:
     """Raise ConfigError if a network with these options cannot be monotone."""
     if activation not in RISING_ACTIVATIONS:
         raise ConfigError(
-            f"monotone needs a non-decreasing activation ({', '.join(RISING_ACTIVATIONS)}), got {activation!r}."
+            f"monotone features, or signs of the table, need a non-decreasing activation "
+            f"({', '.join(RISING_ACTIVATIONS)}), got {activation!r}."
         )
     if rate != "exp" and utility != "none":
         raise ConfigError(
-            f"monotone is not supported with rate={rate!r} and a utility: use utility='none' or rate='exp'."
+            f"monotone features, or signs of the table, are not supported with rate={rate!r} and a utility: use "
+            f"utility='none' or rate='exp'."
         )
 
 
 def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Tensor | None:
     """Return the sign 1, -1 or 0 (none) of each numeric feature (F,), or None if no column is monotone."""
-    if not monotone:
+    directions = directions_of(monotone, encoder.schema)
+    if not directions:
         return None
     codes = encoder.features.numeric
     signs = torch.zeros(encoder.features.n_numeric)
-    for name, direction in monotone.items():
+    for name, direction in directions.items():
         positions = [k for k, code in enumerate(codes) if code.name == name]  # the number, and its bins if it has any
         if not positions:
             raise ConfigError(_why_not_monotone(name, encoder))

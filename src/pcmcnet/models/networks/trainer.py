@@ -96,7 +96,7 @@ class StartingNetwork:
 
 
 def _require_columns(theirs: Schema, ours: Schema) -> None:
-    for role in ("features", "individual", "kinds", "alternative"):
+    for role in ("features", "individual", "kinds", "signs", "alternative"):
         first, second = getattr(theirs, role), getattr(ours, role)
         first, second = (sorted(x) if isinstance(x, tuple) else x for x in (first, second))
         if first != second:
