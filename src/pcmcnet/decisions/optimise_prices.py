@@ -264,8 +264,8 @@ def _warn_about_rising_demand(margin: Margin, offered: Catalogue, prices: Floats
     rising = [offered.labels[k] for k in np.flatnonzero(margin.moves & (margin.own_responses(prices) > 0))]
     if rising:
         log.warning(
-            "the probability of %s rises with its price in this model, so optimal prices are not meaningful: bound the "
-            "coefficient, or fit a network with monotone={%r: 'decreasing'}",
+            "the probability of %s rises with its price in this model, so optimal prices are not meaningful: declare "
+            "signs={%r: '-'} and fit again, or bound the coefficient of a logit",
             listed(rising),
             margin.column,
         )

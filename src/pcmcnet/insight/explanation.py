@@ -51,6 +51,7 @@ from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets
 from pcmcnet.insight.willingness_to_pay import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.progress import log_once, show_steps
 from pcmcnet.reports.formats import ReportPartMixin, Summary, ToDictMixin, to_json
 from pcmcnet.reports.tables import number, percent
@@ -88,12 +89,21 @@ def findings(explanation: Explanation) -> tuple[Finding, ...]:
     """Return the findings of an explanation, sorted by usefulness."""
     names = explanation.names
     parts: list[tuple[Any, Callable[[Any], Iterator[Finding]]]] = [
+        (explanation.model, _signs),
         (explanation.elasticities, lambda part: _responses(part, names)),
         (explanation.importance, lambda part: _importance(part, explanation.categories, names)),
         (explanation.trade_offs, lambda part: _trade_offs(part, names)),
         *((explanation.context, _context), (explanation.fit, _fit), (explanation.calibration, _calibration)),
     ]
     return tuple(finding for part, describe in parts if part is not None for finding in describe(part))
+
+
+def _signs(part: ModelSummary) -> Iterator[Finding]:
+    """Yield findings on columns whose effect is against its expected sign."""
+    for check in part.signs:
+        if check.finding is not None:
+            text = f"{check.finding[0].upper()}{check.finding[1:]}."
+            yield Finding(text, f"effect of a 10% increase in {check.column}; expected sign {check.sign}", "model")
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
@@ -261,6 +271,8 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
         Mapping with facts about the fit.
     caveats
         Limitations reported by the model.
+    signs
+        Results of the check of expected signs.
     summary
         Summary table of the model.
     histories
@@ -272,6 +284,7 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
     parameters: int
     training: Mapping[str, Any]
     caveats: tuple[str, ...]
+    signs: tuple[SignCheck, ...]
     summary: Summary
     histories: Mapping[str, list[dict[str, Any]]]
 
@@ -516,6 +529,7 @@ def summarise_model(model: ChoiceModel) -> ModelSummary:
             name: value for name, value in model.require_fitted().facts.items() if not isinstance(value, Mapping)
         },
         caveats=model.caveats,
+        signs=model.table_.signs,
         summary=model.summary(),
         histories={name: list(each.history) for name, each in models.items() if each.history},
     )

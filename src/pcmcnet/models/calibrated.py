@@ -154,12 +154,12 @@ class Calibrated(SingleModelWrapper):
         return self.model_.num_parameters + 1
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def fit_caveats(self) -> tuple[str, ...]:
         """Caveats of the inner model, and a caveat if the temperature is at a boundary of the search range."""
         at_end = any(
             math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (MIN_TEMPERATURE, MAX_TEMPERATURE)
         )
-        return (*super().caveats, *(["the temperature is at a boundary of the search range"] if at_end else []))
+        return (*super().fit_caveats, *(["the temperature is at a boundary of the search range"] if at_end else []))
 
     def summary(self) -> Summary:
         """Return the summary of the inner model, with the temperature."""
@@ -167,7 +167,7 @@ class Calibrated(SingleModelWrapper):
         facts = {"temperature": f"{value:.4f}"}
         if before is not None and after is not None:
             facts["NLL of the calibration part"] = f"{before:.4f} before, {after:.4f} after"
-        return Summary(f"Calibrated {inner.title}", {**facts, **inner.facts}, inner.header, inner.rows)
+        return Summary(f"Calibrated {inner.title}", {**facts, **inner.facts}, inner.header, inner.rows, self.caveats)
 
     # -- saved form -------------------------------------------------------------------------------------------
 

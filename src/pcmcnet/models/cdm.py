@@ -225,7 +225,9 @@ class CDM(ChoiceModel):
             "parameters": f"{self.num_parameters:,}",
         }
         rows = tuple(self._row(k) for k in np.argsort(-self.strengths_, kind="stable"))
-        return Summary(type(self).__name__, facts, ("item", "strength", "raised most by", "lowered most by"), rows)
+        return Summary(
+            type(self).__name__, facts, ("item", "strength", "raised most by", "lowered most by"), rows, self.caveats
+        )
 
     def _row(self, k: int) -> tuple[str, ...]:
         """Return the row of item k in the summary."""

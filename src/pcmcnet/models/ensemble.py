@@ -311,9 +311,9 @@ class Ensemble(Wrapper):
         return sum(member.num_parameters for member in self.members_)
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def fit_caveats(self) -> tuple[str, ...]:
         """Caveats of the members, and a caveat if all members are equal."""
-        caveats = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
+        caveats = dict.fromkeys(caveat for member in self.members_ for caveat in member.fit_caveats)
         first, *rest = (member._files() for member in self.members_)
         are_equal = all(files == first for files in rest)
         note = "all members are equal, because the model does not depend on the seed: use resample=True"
@@ -333,7 +333,7 @@ class Ensemble(Wrapper):
             for k, (seed, member) in enumerate(zip(self._state.record.seeds, self.members_, strict=True))
         ]
         title = f"Ensemble of {len(rows)} {kind} models"
-        return Summary(title, facts, ("member", "seed", "parameters", "training NLL"), tuple(rows))
+        return Summary(title, facts, ("member", "seed", "parameters", "training NLL"), tuple(rows), self.caveats)
 
     # -- saved form -------------------------------------------------------------------------------------------
 

@@ -162,7 +162,9 @@ class LCL(SetModel):
         count = f"all {n}" if n == len(shown) else f"the {len(shown)} largest of {n:,}"
         facts = {**plain.facts, "effects": f"{count}; numeric features in standard deviations, categories as 0 or 1"}
         rows = tuple((e.coefficient, e.mean_of, f"{e.effect:+.4f}") for e in shown)
-        return Summary(plain.title, facts, ("coefficient of", "per unit of the set mean of", "change"), rows)
+        return Summary(
+            plain.title, facts, ("coefficient of", "per unit of the set mean of", "change"), rows, self.caveats
+        )
 
 
 # -- DLCL --------------------------------------------------------------------------------------------------------------
@@ -245,4 +247,4 @@ class DLCL(SetModel):
             for k in shares.argsort(descending=True, stable=True).tolist()
         )
         facts = {**plain.facts, "effects": "the largest of each component; numeric features in standard deviations"}
-        return Summary(plain.title, facts, ("mean of", "share", "changes the coefficient of", "by"), rows)
+        return Summary(plain.title, facts, ("mean of", "share", "changes the coefficient of", "by"), rows, self.caveats)

@@ -199,7 +199,7 @@ class LearningMNL(SetModel):
             for name, b in self.coefficients.items()
         )
         facts["standard errors"] = "with the network held fixed"
-        return Summary(type(self).__name__, facts, ("coefficient", "estimate", "std err", "z"), rows)
+        return Summary(type(self).__name__, facts, ("coefficient", "estimate", "std err", "z"), rows, self.caveats)
 
     def _linear(self) -> dict[str, tuple[int, int, float]]:
         """Return each linear column's position among the linear inputs and among all numeric inputs, and its unit."""

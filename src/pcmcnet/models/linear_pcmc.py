@@ -241,7 +241,7 @@ class LinearPCMC(ChainModel):
             for column, weight in zip(columns, row, strict=True)
         ]
         header = ("item left", "column of the alternative entered", "weight")
-        return Summary(type(self).__name__, facts, header, tuple(rows[:MAX_LISTED_WEIGHTS]))
+        return Summary(type(self).__name__, facts, header, tuple(rows[:MAX_LISTED_WEIGHTS]), self.caveats)
 
     # -- saved form -------------------------------------------------------------------------------------------
 

@@ -397,7 +397,7 @@ class PCMC(LatentClasses, ChainModel):
             (item, f"{offered:g}", f"{chosen:g}", f"{chosen / offered:.4f}" if offered else "never seen")
             for item, offered, chosen in zip(state.universe.items, state.offered, state.chosen, strict=True)
         ]
-        return Summary(type(self).__name__, facts, ("item", "offered", "chosen", "share"), tuple(rows))
+        return Summary(type(self).__name__, facts, ("item", "offered", "chosen", "share"), tuple(rows), self.caveats)
 
     # -- saved form -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.data import Batch, ChoiceData, Encoder
+from pcmcnet.data import Batch, ChoiceData, Encoder, Schema
 from pcmcnet.errors import InputError
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
 from pcmcnet.layers.perceptron import Activation
@@ -43,6 +43,10 @@ from pcmcnet.models.networks.network_config import (
 )
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.storage import write_bytes
+
+# Networks with sign constraints learn more slowly. With half as many more epochs, their NLL was lower on five of six
+# development tables, by .001 to .003, and equal on the sixth.
+SIGNED_LENGTH = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +199,9 @@ class PCMCNet(MixtureModel, ChainModel):
         if classes == 1:
             return PCMCNetwork(encoder, self.config, self.encoders)
         return ChainMixture(encoder, self.config, self.encoders, classes=classes)
+
+    def _fit_length(self, schema: Schema) -> float:
+        return SIGNED_LENGTH if directions_of(self.config.monotone, schema) else 1.0
 
     # -- the chain --------------------------------------------------------------------------------------------
 

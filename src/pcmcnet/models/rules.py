@@ -75,7 +75,9 @@ class Uniform(Rule):
 
     def summary(self) -> Summary:
         """Return a table with the rule of the model."""
-        return Summary("Uniform", self._facts(), ("alternative", "probability"), (("each of n", "1 / n"),))
+        return Summary(
+            "Uniform", self._facts(), ("alternative", "probability"), (("each of n", "1 / n"),), self.caveats
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +164,7 @@ class RankBy(Rule):
     def summary(self) -> Summary:
         """Return a table with the column and the direction of the ranking."""
         order = "smallest" if self.config.ascending else "largest"
-        return Summary("RankBy", self._facts(), ("column", "first"), ((self.config.column, order),))
+        return Summary("RankBy", self._facts(), ("column", "first"), ((self.config.column, order),), self.caveats)
 
 
 def dense_ranks(values: Floats, offsets: Ints) -> Ints:

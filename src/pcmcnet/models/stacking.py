@@ -340,9 +340,9 @@ class Stacking(ChainModel):
         return sum(member.num_parameters for member in self.members_) + len(self.members_) - 1
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def fit_caveats(self) -> tuple[str, ...]:
         """Caveats of the members, and models that could not be fitted."""
-        of_members = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
+        of_members = dict.fromkeys(caveat for member in self.members_ for caveat in member.fit_caveats)
         left_out = (f"{label} was left out: {reason}" for label, reason in self._state.record.left_out.items())
         return (*of_members, *left_out)
 
@@ -378,7 +378,7 @@ class Stacking(ChainModel):
         ]
         head = ("model", "weight", "out-of-fold NLL", "parameters", "seconds")
         models = "1 model" if len(self.members_) == 1 else f"{len(self.members_)} models"
-        return Summary(f"Stack of {models}", facts, head, tuple(rows))
+        return Summary(f"Stack of {models}", facts, head, tuple(rows), self.caveats)
 
     # -- saved form -------------------------------------------------------------------------------------------
 

@@ -64,7 +64,9 @@ class TreeModel(ChoiceModel):
         """Return a table of the K inputs, sorted by importance."""
         importances = zip(input_names(self.encoder_, self.relative_), importance, strict=True)
         rows = tuple((name, f"{value:.4f}") for name, value in sorted(importances, key=lambda entry: -entry[1]))
-        return Summary(type(self).__name__, {**self._common_facts(), **facts}, ("input", "importance"), rows)
+        return Summary(
+            type(self).__name__, {**self._common_facts(), **facts}, ("input", "importance"), rows, self.caveats
+        )
 
     def _inputs_file(self) -> dict[str, bytes]:
         entries = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}

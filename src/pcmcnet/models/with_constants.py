@@ -164,7 +164,9 @@ class WithConstants(SingleModelWrapper):
         inner = self.model_.summary()
         facts = {"constants": ", ".join(f"{name} {value:.4g}" for name, value in self.constants_.items())}
         facts["known shares"] = ", ".join(f"{name} {share:.4g}" for name, share in self.config.shares.items())
-        return Summary(f"{inner.title} with constants", {**facts, **inner.facts}, inner.header, inner.rows)
+        return Summary(
+            f"{inner.title} with constants", {**facts, **inner.facts}, inner.header, inner.rows, self.caveats
+        )
 
     def _files(self) -> dict[str, bytes]:
         return {_FILE: json_bytes(self.constants_), **member_files(self.model_, 1)}

@@ -145,9 +145,9 @@ class SingleModelWrapper(Wrapper):
         return self._state.model
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def fit_caveats(self) -> tuple[str, ...]:
         """Caveats of the inner model."""
-        return self.model_.caveats
+        return self.model_.fit_caveats
 
 
 def centred_slopes(slopes: Floats, log_p: Floats, data: ChoiceData, column: str) -> Floats:

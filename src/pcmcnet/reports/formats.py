@@ -344,15 +344,17 @@ class FormatsMixin:
 
 @dataclass(frozen=True, repr=False)
 class Summary(FormatsMixin):
-    """Summary of a fitted model: a title, facts, and a table with one header row."""
+    """Summary of a fitted model: a title, facts, a table with one header row, and caveats of the model."""
 
     title: str
     facts: dict[str, str]
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    caveats: tuple[str, ...] = ()
 
     def _content(self) -> ResultContent:
-        return ResultContent(title=self.title, facts=self.facts, cells=[self.header, *self.rows])
+        notes = tuple(f"Caveat: {caveat}." for caveat in self.caveats)
+        return ResultContent(title=self.title, facts=self.facts, cells=[self.header, *self.rows], notes=notes)
 
     def __repr__(self) -> str:
         return str(self)

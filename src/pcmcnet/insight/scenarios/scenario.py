@@ -185,6 +185,7 @@ def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str
         for name, column in getattr(first, role).items():
             yield from _unseen(name, column, after[name], seen.get(name, {}))
     yield from _never_without(first, offer)
+    yield from _wrong_signs(model, first, offer)
     if (gives := gives_of(model)) in _NOT_PROBABILITIES:
         yield f"{type(model).__name__} {_NOT_PROBABILITIES[gives]}"
 
@@ -200,6 +201,14 @@ def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> I
         if low < min(seen["min"], np.nanmin(before.values)) or high > max(seen["max"], np.nanmax(before.values)):
             span = f"{seen['min']:g} to {seen['max']:g}"
             yield f"{name} ranges from {low:g} to {high:g}, outside the training range {span}: the model extrapolates"
+
+
+def _wrong_signs(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
+    """Yield a note for each changed column whose effect in the model is against its expected sign."""
+    changed = {name for name, column in first.features.items() if offer.data.features[name] is not column}
+    for check in model.table_.signs if isinstance(model, ChoiceModel) else ():
+        if check.column in changed and check.finding is not None:
+            yield check.finding
 
 
 def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:

@@ -33,6 +33,7 @@ from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
 from pcmcnet.models.interface.options import make_config, with_parameters
 from pcmcnet.models.interface.prediction import chunks_log_proba, in_row_order, log_proba, require_probabilities
+from pcmcnet.models.interface.sign_check import check_signs
 from pcmcnet.progress import EpochCallback
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import as_path, sole_writer
@@ -379,7 +380,12 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Warnings about the fitted model, which are shown in reports (none for most models)."""
+        """Warnings about the fitted model, which are shown in summaries and reports (none for most models)."""
+        return (*self.fit_caveats, *(check.finding for check in self.table_.signs if check.finding is not None))
+
+    @property
+    def fit_caveats(self) -> tuple[str, ...]:
+        """Warnings about the fit, such as a search that did not converge."""
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
@@ -473,6 +479,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         finally:
             thread.shutdown(wait=False)
         self.fitted_ = FittedModel(schema=train.schema, table=table, state=state)
+        if alone:
+            self.add_table_facts(signs=check_signs(self, train))
         return self
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:

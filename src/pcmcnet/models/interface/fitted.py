@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from pcmcnet.data import ChoiceData, Schema, Sets
+from pcmcnet.models.interface.sign_check import SignCheck
 
 R = TypeVar("R")
 
@@ -46,6 +47,8 @@ class TrainingTable:
     description
         Ranges of the columns and example choice sets, as returned by ``ChoiceData.describe``. The description is empty
         after a fit by several processes.
+    signs
+        Results of the check of expected signs, one per checked column. Empty after a fit by several processes.
     """
 
     fingerprint: str
@@ -56,6 +59,7 @@ class TrainingTable:
     drawn_from: str | None = None
     seconds: float | None = None
     description: Mapping[str, Any] = field(default_factory=dict)
+    signs: tuple[SignCheck, ...] = ()
 
     @classmethod
     def of(cls, train: Sets, fingerprint: str, seed: int, description: Mapping[str, Any]) -> TrainingTable:
@@ -104,7 +108,9 @@ class FittedModel:
     def facts(self) -> dict[str, Any]:
         """Facts about the table and the fit that are not None, as plain values."""
         facts = {**asdict(self.table), **asdict(self.state.record)}
-        return {name: value for name, value in facts.items() if value is not None and name != "description"}
+        return {
+            name: value for name, value in facts.items() if value is not None and name not in ("description", "signs")
+        }
 
 
 def record_to_dict(record: Any) -> Any:

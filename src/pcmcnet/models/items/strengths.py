@@ -609,7 +609,7 @@ class StrengthModel(ChoiceModel):
             **record.penalty_facts,
             "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
         }
-        return Summary(type(self).__name__, facts, ("item", "estimate", "std err", "z", "p"), tuple(rows))
+        return Summary(type(self).__name__, facts, ("item", "estimate", "std err", "z", "p"), tuple(rows), self.caveats)
 
     def _row(self, k: int) -> tuple[str, ...]:
         """Return the row of item k in the summary."""

@@ -321,7 +321,7 @@ class LogitModel(ChoiceModel):
             ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level, calibrated)]
             header = (*header, *(f"{end:.3g}" for end in ((1 - level) / 2, (1 + level) / 2)))
             rows = tuple((*row, *interval_ends(*end)) for row, end in zip(rows, ends, strict=True))
-        return Summary(type(self).__name__, facts, header, rows)
+        return Summary(type(self).__name__, facts, header, rows, self.caveats)
 
     def _facts(self) -> dict[str, str]:
         """Return the entries that the summary shows above its table."""
@@ -426,7 +426,7 @@ class LogitModel(ChoiceModel):
         return float(weights @ constants_only.log_likelihoods(b))
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def fit_caveats(self) -> tuple[str, ...]:
         """Warnings about the fitted model: the coefficients without a finite estimate."""
         if not (unbounded := self.estimates_.unbounded):
             return ()

@@ -177,6 +177,8 @@ def fit_network(
         # 1. Choose weight decay, epochs and classes by short fits to parts of the table.
         trials = ShortFits.of(trainer, train, valid) if config.weight_decay == "auto" or classes == "auto" else None
         config, decay_search = choose_decay(config, trials)
+        if config.epochs == "auto":
+            config = replace(config, epochs=trainer.epochs)
         classes, class_trials = choose_classes(classes, config, trials, start)
         # 2. Train one network; with refit, train another one on both parts for as many epochs.
         data, held_out, file = train, () if valid is None else (valid,), CHECKPOINT
@@ -266,7 +268,7 @@ def choose_decay(config: NetworkConfig, trials: ShortFits | None) -> tuple[Netwo
     # 3. Take fewer epochs if the best trial had its smallest loss long before its end.
     epochs = config.epochs
     if epochs == "auto":
-        epochs = shorter_length(curves[best], config.passes, trials.held_out_sets)
+        epochs = shorter_length(curves[best], trials.trainer.epochs, trials.held_out_sets)
     log.info("weight decay %.3g, %d epochs: learnt from %d held-out sets", decay, epochs, trials.held_out_sets)
     return replace(config, weight_decay=decay, epochs=epochs), search
 
@@ -462,7 +464,7 @@ class ShortFits:
         fold, encoder, config = self.folds[k], self.encoders[k], self.trainer.config
         if bins:
             encoder = encoder.with_knots(fold.train).with_bins(bins)
-        length = max(round(TRIAL_LENGTH * config.passes), 1)
+        length = max(round(TRIAL_LENGTH * self.trainer.epochs), 1)
         short = replace(config, epochs=length, min_delta="noise", weight_decay=decay)
         trained = self.trainer.train(fold.train, fold.held_out, short, classes=classes, encoder=encoder)
         if is_plain:

@@ -137,7 +137,12 @@ class NeuralModel(ChoiceModel):
         """Return the trainer of this model's networks."""
         require_content_columns(self.encoders, train.schema)
         identity = self._run_identity(train, valid, run)
-        return Trainer(self.config, self._build, self.encoders, run, resolve_device(run.device), identity)
+        device, length = resolve_device(run.device), self._fit_length(train.schema)
+        return Trainer(self.config, self._build, self.encoders, run, device, identity, length)
+
+    def _fit_length(self, schema: Schema) -> float:
+        """Return the factor of the automatic number of epochs for a table with this schema."""
+        return 1.0
 
     def _start(self, init: Any, schema: Schema) -> StartingNetwork | None:
         return None if init is None else StartingNetwork.of(init, self, schema)
@@ -273,7 +278,9 @@ def network_summary(model: NeuralModel) -> Summary:
             facts[f"validation NLL{suffix}"] = f"{valid_loss:.4f}"
     weights = members[0].named_parameters()
     rows = tuple((name, " x ".join(map(str, p.shape)), f"{p.numel():,}") for name, p in weights)
-    return Summary(type(model).__name__, facts | model._more_facts(), ("weights", "shape", "parameters"), rows)
+    return Summary(
+        type(model).__name__, facts | model._more_facts(), ("weights", "shape", "parameters"), rows, model.caveats
+    )
 
 
 def _decay_fact(record: NetworkRecord) -> str:

@@ -158,6 +158,8 @@ class Trainer:
         Device to train on.
     identity
         Everything that the fit depends on. A run can only be resumed from a checkpoint with the same identity.
+    length
+        Factor of the number of epochs, unless the options give that number.
     """
 
     config: NetworkConfig
@@ -166,6 +168,12 @@ class Trainer:
     run: FitRun
     device: torch.device
     identity: Mapping[str, Any]
+    length: float = 1.0
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of a fit, before it is reduced on the basis of held-out sets."""
+        return round(self.length * self.config.passes) if self.config.epochs == "auto" else self.config.epochs
 
     def with_run(self, **changes: Any) -> Trainer:
         """Return a trainer with some settings of the run replaced, such as ``seed``, ``init`` or ``progress``."""

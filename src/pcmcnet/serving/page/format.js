@@ -29,6 +29,11 @@ export function points(change) {
   return `${change > 0 ? "+" : "−"}${text}`;
 }
 
+/** A caveat of the model as a sentence, with a capital letter and a full stop. */
+export function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
 /** Read a number as typed: 1234.5, 1,234.5, 1 234.5 or 12,5. NaN if it is not a number. */
 export function parse(text) {
   let t = text

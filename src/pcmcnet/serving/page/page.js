@@ -4,7 +4,7 @@ import { drawBars, fullWidth } from "./bars.js";
 import { breakable, debounce, make, titled } from "./dom.js";
 import { findProblem, isOutsideTraining, makeField } from "./fields.js";
 import { Flow } from "./flow.js";
-import { percent } from "./format.js";
+import { percent, sentence } from "./format.js";
 import { PreferenceMap } from "./map.js";
 import { byId, showNotice, showTokenForm } from "./notices.js";
 import { Offer } from "./offer.js";
@@ -36,9 +36,16 @@ export class Page {
     this.updatePicturesSoon = debounce(120, () => this.updatePictures());
     this.announce = debounce(900, () => this.announceChanges());
     this.makeLegend();
+    this.showCaveats();
     this.connect();
     store.onChange((kind) => this.changed(kind));
     this.changed("all");
+  }
+
+  showCaveats() {
+    const caveats = this.store.schema.caveats ?? [];
+    byId("caveats").replaceChildren(...caveats.map((text) => make("li", {}, sentence(text))));
+    byId("caveats").hidden = !caveats.length;
   }
 
   connect() {

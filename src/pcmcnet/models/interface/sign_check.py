@@ -1,0 +1,188 @@
+"""Check whether the probabilities of a fitted model move in the expected direction.
+
+Expected signs are declared with the roles of the table (``signs={"price": "-"}``). Without a declared sign, columns
+that look like prices or durations are expected to have the sign "-". The check
+
+    1. draws choice sets of the training table, and one alternative i of each set
+    2. raises the value of i by a tenth, and predicts the set before and after
+    3. counts the sets in which log P(i) moves against the sign by more than rounding errors.
+
+A model that obeys the declared signs always passes. Models of other kinds may pass or fail, also in part of the sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.data import ChoiceData, Sets
+from pcmcnet.data.columns.arrays import Numeric
+from pcmcnet.data.schema import Schema, Sign
+
+if TYPE_CHECKING:
+    from pcmcnet.models.interface.choice_model import ChoiceModel
+
+MAX_SETS = 500  # choice sets that are drawn: the standard error of a share is at most .022
+MAX_PAIRS = 2_000_000  # ordered pairs of alternatives in the drawn sets, which bounds the time for large sets
+STEP = 0.1  # increase of a value, relative to the value, or to the standard deviation of the column if the value is 0
+MIN_CHANGE = 1e-5  # change of log P that counts; smaller changes may be rounding errors in float32
+MAX_DECLARED_SHARE = 0.01  # share of sets against a declared sign that is tolerated, for models that round coarsely
+MAX_EXPECTED_SHARE = 0.25  # share of sets against a sign that nobody declared: some networks err in a few sets
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignCheck:
+    """How often the probability of an alternative moves against the expected sign of a column.
+
+    Parameters
+    ----------
+    column
+        The column.
+    sign
+        Expected sign: "+" if the probability should rise with the value, "-" if it should fall.
+    declared
+        Whether the table declares the sign. Otherwise the name or unit of the column suggests it.
+    wrong
+        Share of the checked choice sets in which the probability moves in the wrong direction.
+    sets
+        Number of checked choice sets.
+    """
+
+    column: str
+    sign: Sign
+    declared: bool
+    wrong: float
+    sets: int
+
+    @property
+    def finding(self) -> str | None:
+        """A sentence for reports, without a final stop, or None if the sign is right in nearly all sets."""
+        if self.wrong <= (MAX_DECLARED_SHARE if self.declared else MAX_EXPECTED_SHARE):
+            return None
+        direction = "falls" if self.sign == "+" else "rises"
+        result = (
+            f"the probability of an alternative {direction} with its {self.column} in {self.wrong:.0%} of "
+            f"{self.sets:,} sampled choice sets"
+        )
+        if self.declared:
+            return (
+                f"{result}, against the declared sign {self.sign!r}: use a model that obeys signs, such as pcmcnet, "
+                f"boosted or stacking"
+            )
+        return f"{result}. Is this plausible? If not, declare signs={{{self.column!r}: {self.sign!r}}} and fit again"
+
+
+def check_signs(model: ChoiceModel, train: Sets) -> tuple[SignCheck, ...]:
+    """Check the declared signs, and the signs of columns that look like prices or durations.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    train
+        Training part, of which choice sets are drawn. Of a scanned table, the first chunk is used.
+
+    Returns
+    -------
+    tuple of SignCheck
+        One entry per checked column, empty if no column has an expected sign or the model gives only a ranking.
+    """
+    expected = expected_signs(train.schema)
+    if not expected or model.gives == "ranking":
+        return ()
+    data = next(iter(train.parts()), None)
+    if data is None:
+        return ()
+    # 1. Draw choice sets.
+    sample = _draw_sets(data)
+    if not len(sample):
+        return ()
+    before = model._checked_log_proba(sample)
+    checks = []
+    for column, sign in expected.items():
+        numbers = sample.features.get(column)
+        if not isinstance(numbers, Numeric):  # a text column turned out to be categorical
+            continue
+        # 2. Raise the value of one alternative of each set, and predict again.
+        places = _draw_alternatives(sample, ~np.isnan(numbers.values))
+        changed = replace(sample, features={**sample.features, column: Numeric(_raised(numbers.values, places))})
+        rise = (model._checked_log_proba(changed) - before)[places]
+        # 3. Count the sets in which the probability moves against the sign.
+        against = rise > MIN_CHANGE if sign == "-" else rise < -MIN_CHANGE
+        if len(places):
+            checks.append(
+                SignCheck(
+                    column=column,
+                    sign=sign,
+                    declared=column in sample.schema.signs,
+                    wrong=float(against.mean()),
+                    sets=len(places),
+                )
+            )
+    return tuple(checks)
+
+
+def _draw_sets(data: ChoiceData) -> ChoiceData:
+    """Return at most ``MAX_SETS`` random choice sets with several alternatives, within a limit of ordered pairs."""
+    drawn = np.random.default_rng(0).permutation(np.flatnonzero((data.sizes > 1) & (data.weights > 0)))[:MAX_SETS]
+    within = np.cumsum(data.sizes[drawn].astype(np.int64) ** 2) <= MAX_PAIRS
+    return data.subset(np.sort(drawn[: max(int(within.sum()), 1)]))
+
+
+def _draw_alternatives(data: ChoiceData, candidates: Bools) -> Ints:
+    """Return the position of one random candidate of each set that has candidates."""
+    keys = np.where(candidates, np.random.default_rng(0).random(len(candidates)), -1.0)
+    best: Floats = np.maximum.reduceat(keys, data.offsets[:-1])
+    places: Ints = np.flatnonzero((keys == np.repeat(best, data.sizes)) & candidates)
+    return places
+
+
+def _raised(values: NDArray[np.float32], places: Ints) -> NDArray[np.float32]:
+    """Return a copy of the values in which those at the given positions are raised by a tenth."""
+    raised = values.copy()
+    x = values[places].astype(np.float64)
+    spread = float(np.nanstd(values.astype(np.float64))) or 1.0
+    raised[places] = (x + STEP * np.where(x == 0, spread, np.abs(x))).astype(np.float32)
+    return raised
+
+
+# -- Expected signs ---------------------------------------------------------------------------------------------------
+# A column looks like a price or a duration if a word of its name, or its unit, is in these lists. Clock times are not
+# durations: their names also contain a word such as departure.
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_PRICES = {"price", "prices", "cost", "costs", "fare", "fares", "fee", "fees", "toll", "tolls", "tariff", "rent"}
+_PRICE_NAMES = {"totalprice", "totalcost", "totcost", "travelcost", "ticketprice"}  # words written without a break
+_DURATIONS = {"duration", "wait", "waiting", "delay", "ivt", "ovt", "ivtt", "ovtt", "traveltime", "tottime"}
+_TIMES = {"time", "tt", "minutes", "hours"}
+_MOMENTS = {"dep", "departure", "arr", "arrival", "start", "begin", "end", "day", "clock", "stay", "until", "before"}
+_MONEY = {"eur", "€", "usd", "$", "gbp", "£", "chf", "cad", "aud", "jpy", "¥", "sek", "nok", "dkk", "cents", "dollars"}
+
+
+def expected_signs(schema: Schema) -> dict[str, Sign]:
+    """Return the declared signs, and "-" for other features that look like prices or durations.
+
+    Examples
+    --------
+    >>> expected_signs(Schema(choice_set="trip", features=["totalPrice", "depTime", "ivt", "seats"]))
+    {'totalPrice': '-', 'ivt': '-'}
+    """
+    return {**dict(_guessed_signs(schema)), **schema.signs}
+
+
+def _guessed_signs(schema: Schema) -> Iterator[tuple[str, Sign]]:
+    for name in schema.table_features:
+        if name in schema.kinds or name in (schema.categorical or ()):
+            continue
+        words = {word.lower() for word in _WORD.findall(name)}
+        unit = schema.names.unit(name).strip().lower()
+        is_price = bool(words & (_PRICES | _PRICE_NAMES)) or unit in _MONEY
+        is_duration = bool(words & _DURATIONS) or (bool(words & _TIMES) and not words & _MOMENTS)
+        if is_price or is_duration:
+            yield name, "-"
