@@ -25,6 +25,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.models.interface.chain_model import ChainModel, collect_chains
+from pcmcnet.models.interface.directions import Direction, as_directions, directions_of
 from pcmcnet.models.interface.latent_classes import ClassesBy
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.averaged_members import members_of
@@ -32,13 +33,10 @@ from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, 
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.mixture_model import MixtureModel, require_classes_and_members
 from pcmcnet.models.networks.network_config import (
-    Direction,
     EncoderArguments,
     NetworkConfig,
     Utility,
-    as_directions,
     as_widths,
-    directions_of,
     require_monotone_form,
 )
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs

@@ -24,9 +24,10 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.perceptron import Perceptron
+from pcmcnet.models.interface.directions import Direction, as_directions
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import Direction, EncoderArguments, Tails, as_directions, signs_of_numbers
+from pcmcnet.models.networks.network_config import EncoderArguments, Tails, signs_of_numbers
 from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,

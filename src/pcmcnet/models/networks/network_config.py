@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.data import Encoder, Schema
+from pcmcnet.data import Encoder
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS
+from pcmcnet.models.interface.directions import Direction, directions_of
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.training import TrainConfig
 
@@ -80,27 +81,6 @@ def as_widths(widths: Any, *, name: str = "hidden", min_layers: int = 0) -> tupl
 # guarantee that (`pcmcnet.layers.inner_logit`). Standardising and bending of a number are increasing, and so is the
 # share of each of its bins that lies below it, so bins have the sign of their number. A missing value is not ordered:
 # its probability may be higher or lower than that of any number.
-
-Direction = Literal["decreasing", "increasing", "free"]
-
-
-def as_directions(monotone: object) -> dict[str, Direction]:
-    """Return the direction of each monotone column, or raise ConfigError if ``monotone`` is not valid."""
-    if not isinstance(monotone, Mapping) or not all(isinstance(name, str) for name in monotone):
-        raise ConfigError(
-            f"monotone must map columns to directions, as in {{'price': 'decreasing'}}, got {monotone!r}."
-        )
-    for name, direction in monotone.items():
-        require_word(f"direction of the monotone column {name!r}:", direction, get_args(Direction))
-    return dict(monotone)
-
-
-def directions_of(monotone: Mapping[str, Direction], schema: Schema) -> dict[str, Direction]:
-    """Return the direction of each constrained feature: the signs of the table, unless ``monotone`` overrides them."""
-    declared: dict[str, Direction] = {
-        name: "increasing" if sign == "+" else "decreasing" for name, sign in schema.signs.items()
-    }
-    return {name: direction for name, direction in {**declared, **monotone}.items() if direction != "free"}
 
 
 def require_monotone_form(activation: str, rate: str, utility: str) -> None:
