@@ -8,9 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from choice_tables import logit_choices, read
-from pcmcnet import MNL, Calibrated, Ensemble, PCMCNet, RankBy, compare, evaluate, load
+from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
+from pcmcnet import (
+    MNL,
+    Calibrated,
+    Ensemble,
+    LatentClassMNL,
+    MixedMNL,
+    PCMCNet,
+    RankBy,
+    bootstrap_errors,
+    compare,
+    evaluate,
+    load,
+)
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.resampling import resample
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError
 from pcmcnet.insight.elasticity import slopes
 from pcmcnet.models import ChoiceModel
@@ -215,6 +228,52 @@ def test_deterministic_members_vary_only_by_resampled_weights() -> None:
     assert resampled.caveats == ()
     again = Ensemble(MNL(), 3, resample=True).fit(data)
     np.testing.assert_array_equal(again.predict_log_proba(data), resampled.predict_log_proba(data))
+
+
+def test_the_spread_of_resampled_logits_is_the_clustered_error() -> None:
+    """Each choice is repeated four times as one person's, so errors by choice set are half of those by person.
+
+    A standard deviation of 60 members is known to 1 / sqrt(120) = 9%, so 30% is more than three times that.
+    """
+    table = logit_choices(80, {"cost": -1.0}, 1, sizes=(3, 3))
+    times = {name: np.concatenate([column] * 4) for name, column in table.items()}
+    times["who"], times["trip"] = times["trip"], np.concatenate([table["trip"] + 1000 * k for k in range(4)])
+    data = read(times, features=["cost"], person="who")
+    clustered = MNL().fit(data).standard_errors("clustered")["cost"]
+    assert clustered == pytest.approx(2 * MNL().fit(data).standard_errors("robust")["cost"], rel=0.02)  # n / (n - 1)
+    ensemble = Ensemble(MNL(), 60, resample=True).fit(data, seed=0)
+    spread = np.std([member.coefficients["cost"] for member in ensemble.members_], ddof=1)
+    assert spread == pytest.approx(clustered, rel=0.3)
+
+
+def test_members_and_bootstrap_errors_have_the_same_draws() -> None:
+    data, _ = logit_table(60, seed=0)
+    ensemble = Ensemble(MNL(), 3, resample=True).fit(data, seed=5)
+    errors = bootstrap_errors(MNL().fit(data), data, draws=3, seed=5, progress=False)
+    estimates = [member.estimates_.values for member in ensemble.members_]
+    np.testing.assert_allclose(errors.samples, estimates, rtol=1e-8)  # two searches
+
+
+def test_choices_of_a_ranking_have_one_weight() -> None:
+    rows = [("abc"[k], trip, 1 + (k + trip) % 3) for trip in range(20) for k in range(3)]
+    item, trip, rank = zip(*rows, strict=True)
+    data = ChoiceData.from_long(
+        {"trip": trip, "item": item, "rank": rank}, choice_set="trip", alternative="item", rank="rank"
+    )
+    weights = resample(data, np.random.SeedSequence(0)).weights.reshape(20, 2)
+    np.testing.assert_array_equal(weights[:, 0], weights[:, 1])
+    assert len(np.unique(weights)) == 20
+    assert weights.mean() == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "model", [MixedMNL(random={"x": "normal"}, draws=10), LatentClassMNL(classes=2, starts=2)], ids=["mixed", "latent"]
+)
+def test_models_of_persons_are_resampled(model: ChoiceModel) -> None:
+    data = read(panel(20, normal_tastes, sets=4), **PANEL)
+    ensemble = Ensemble(model, 2, resample=True).fit(data, progress=False)
+    first, second = (member.predict_proba(data) for member in ensemble.members_)
+    assert np.abs(first - second).max() > 1e-3
 
 
 @pytest.mark.slow

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any
 
@@ -11,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.resampling import resample
 from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.predictions import require_training_sets
 from pcmcnet.models import LatentClassMNL
@@ -168,13 +168,12 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
 
 
 # -- Bootstrap errors --------------------------------------------------------------------------------------------------
-# Standard errors by the bootstrap: a logit is fitted again to persons, or choice sets, drawn with replacement.
+# Standard errors by the bootstrap: a logit is fitted again to resamples of the persons, or of the choice sets.
 #
-# A resample draws n of the n units with replacement (Efron, 1979). The weight of each set is multiplied by the number
-# of times its unit was drawn, so that a person drawn twice remains one person. The covariance of the estimates over the
-# resamples estimates their sampling covariance, and percentiles give intervals. The design-matrix columns are the same
-# as in the model: levels and scales are not learnt again, and latent classes are numbered as in the model. A resample
-# depends only on the seed and its own number.
+# A resample gives random weights to the persons (:mod:`pcmcnet.data.resampling`). The covariance of the estimates over
+# the resamples estimates their sampling covariance, and percentiles give intervals. The design-matrix columns are the
+# same as in the model: levels and scales are not learnt again, and latent classes are numbered as in the model. A
+# resample depends only on the seed and its own number.
 
 _MIN_ESTIMATED_SHARE = 0.5  # share of the resamples that must have estimates
 
@@ -317,9 +316,9 @@ def bootstrap_errors(
     # Fit the model to each resample; some may have no finite estimates.
     samples, failed = [], 0
     with show_steps(draws, show=progress) as steps:
-        for k, part in enumerate(_draws(sets, groups, draws, seed), start=1):
+        for k, source in enumerate(np.random.SeedSequence(seed).spawn(draws), start=1):
             steps.begin(f"draw {k}")
-            values = _refitted(model, part)
+            values = _refitted(model, resample(sets, source, groups))
             failed += values is None
             samples += [] if values is None else [values]
             steps.end(f"draw {k}", "no estimates" if values is None else "done")
@@ -338,15 +337,6 @@ def bootstrap_errors(
         failed=failed,
         level=level,
     )
-
-
-def _draws(sets: ChoiceData, groups: Ints, draws: int, seed: int) -> Iterator[ChoiceData]:
-    """Yield the choice sets of each resample, weighted by the number of times their group was drawn."""
-    n = len(np.unique(groups))
-    for source in np.random.SeedSequence(seed).spawn(draws):
-        times = np.bincount(np.random.default_rng(source).integers(n, size=n), minlength=n)[groups]
-        part = replace(sets, weights=sets.weights * times)
-        yield part.subset(part.weights > 0)
 
 
 def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:

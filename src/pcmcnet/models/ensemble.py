@@ -4,16 +4,16 @@ The probabilities are means over the members, P(i | S) = 1/n sum_k P_k(i | S). T
 the uncertainty of the fit and is reported as intervals.
 
 The seed changes the initial weights and the order in which choice sets are used in training. If a model does not depend
-on the seed, all members are equal. With ``resample``, each member also weights the choice sets by draws from an
-exponential distribution (the Bayesian bootstrap of Rubin, 1981). The members then differ as if they were fitted to
-different samples.
+on the seed, all members are equal. With ``resample``, each member also has random weights for the persons, or for the
+choice sets of a table without persons (:mod:`pcmcnet.data.resampling`). The members then differ as if they were fitted
+to different samples.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -23,6 +23,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
+from pcmcnet.data.resampling import fit_seed, resample
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
@@ -98,8 +99,8 @@ class EnsembleConfig:
     n
         Number of members, at least 2.
     resample
-        Whether each member weights the choice sets at random (Bayesian bootstrap), so that intervals include the
-        sampling error of the table.
+        Whether each member weights the persons at random, or the choice sets of a table without persons (Bayesian
+        bootstrap), so that intervals include the sampling error of the table.
     """
 
     model: str
@@ -152,8 +153,8 @@ class Ensemble(Wrapper):
     encoders
         Custom encoders of the model, if ``model`` is a name (default None). See :class:`NeuralModel`.
     resample
-        Whether each member weights the choice sets at random (Bayesian bootstrap), so that intervals include the
-        sampling error of the table. Default False.
+        Whether each member weights the persons at random, or the choice sets of a table without persons (Bayesian
+        bootstrap), so that intervals include the sampling error of the table. Default False.
 
     Attributes
     ----------
@@ -189,9 +190,9 @@ class Ensemble(Wrapper):
         with open_run_folder(run.run_folder, resume=run.resume):
             # The seeds of the first members do not depend on n, so an ensemble can be resumed with more members.
             for k, source in enumerate(np.random.SeedSequence(run.seed).spawn(self.config.n), start=1):
-                seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
+                seeds.append(fit_seed(source))
                 log.info("member %d of %d", k, self.config.n)
-                part = _reweighted(train, source) if self.config.resample else train
+                part = resample(train, source) if self.config.resample else train
                 members.append(self._inner().fit(part, valid, **_member_arguments(run, k, seeds[-1])))
         return FittedEnsemble(members=tuple(members), record=EnsembleRecord(seeds=tuple(seeds)))
 
@@ -346,12 +347,6 @@ class Ensemble(Wrapper):
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedEnsemble:
         members = tuple(restore_member(files, k, self.extras) for k in range(1, self.config.n + 1))
         return FittedEnsemble(members=members, record=record)
-
-
-def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
-    """Multiply the choice-set weights by draws from an exponential distribution with mean 1."""
-    draws = np.random.default_rng(source.spawn(1)[0]).exponential(size=len(data))
-    return replace(data, weights=data.weights * draws)
 
 
 def _member_arguments(run: FitRun, number: int, seed: int) -> dict[str, Any]:
