@@ -160,7 +160,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _PRICES = {"price", "prices", "cost", "costs", "fare", "fares", "fee", "fees", "toll", "tolls", "tariff", "rent"}
 _PRICE_NAMES = {"totalprice", "totalcost", "totcost", "travelcost", "ticketprice"}  # words written without a break
 _DURATIONS = {"duration", "wait", "waiting", "delay", "ivt", "ovt", "ivtt", "ovtt", "traveltime", "tottime"}
-_TIMES = {"time", "tt", "minutes", "hours"}
+_TIME_WORDS = {"time", "tt", "minutes", "hours"}
 _MOMENTS = {"dep", "departure", "arr", "arrival", "start", "begin", "end", "day", "clock", "stay", "until", "before"}
 _MONEY = {"eur", "€", "usd", "$", "gbp", "£", "chf", "cad", "aud", "jpy", "¥", "sek", "nok", "dkk", "cents", "dollars"}
 
@@ -183,6 +183,6 @@ def _guessed_signs(schema: Schema) -> Iterator[tuple[str, Sign]]:
         words = {word.lower() for word in _WORD.findall(name)}
         unit = schema.names.unit(name).strip().lower()
         is_price = bool(words & (_PRICES | _PRICE_NAMES)) or unit in _MONEY
-        is_duration = bool(words & _DURATIONS) or (bool(words & _TIMES) and not words & _MOMENTS)
+        is_duration = bool(words & _DURATIONS) or (bool(words & _TIME_WORDS) and not words & _MOMENTS)
         if is_price or is_duration:
             yield name, "-"
