@@ -15,7 +15,7 @@ from choice_tables import trips as trip_table
 from pcmcnet import MNL, Boosted, LatentClassMNL, PCMCNet, Stacking, Uniform, evaluate, load, stationary_distribution
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs
-from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import stacking
 from pcmcnet.models.stacking import (
     DEFAULT_MODELS,
@@ -28,6 +28,7 @@ from pcmcnet.models.stacking import (
     without_negligible,
 )
 from pcmcnet.selection import cross_folds
+from pcmcnet.training.checkpoint import CHECKPOINT
 
 QUICK: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 16, "weight_decay": 0.1, "members": 1}
 
@@ -87,7 +88,7 @@ def test_negligible_weights_become_zero() -> None:
 def test_the_nll_of_the_stack_uses_weights_of_the_other_folds() -> None:
     """The first model is right in fold 1 and wrong in fold 2, so the weights of the other fold are the wrong ones."""
     losses = np.array([[0.1] * 50 + [2.0] * 50, [2.0] * 50 + [0.1] * 50])
-    assert cross_fitted_nll(losses, np.ones(100), [50, 50]) > np.log(2)  # type: ignore[operator]
+    assert cross_fitted_nll(losses, np.ones(100), [50, 50]) > np.log(2)
     together = -log_weighted_mean(-losses, stacking_weights(losses, np.ones(100)))
     assert together.mean() < np.log(2) + 0.1
 
@@ -100,7 +101,6 @@ def test_a_single_fold_is_divided_into_halves() -> None:
     losses = np.array([[2.0, 2.0, 1.0, 1.0], [1.0, 1.0, 2.0, 2.0]])
     expected = cross_fitted_nll(losses, np.ones(4), [2, 2])
     assert cross_fitted_nll(losses, np.ones(4), [4]) == expected
-    assert expected is not None
     assert expected > -np.log(0.5 * (np.exp(-1) + np.exp(-2)))  # worse than equal weights
 
 
@@ -222,14 +222,13 @@ def test_persons_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     data = read(panel(30, normal_tastes, sets=4), **PANEL)
     folds: list[Any] = []
 
-    def record_fold(self: Any, label: str, fold: Any, left_out: Any) -> Any:
+    def record_fold(self: Any, label: str, fold: Any) -> Any:
         folds.append(fold)
-        return tuple
+        return np.zeros(len(fold.weights))
 
-    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._fold_trial", record_fold)
-    with pytest.raises(InputError, match="no model of the stack"):
-        Stacking(["mnl", "uniform"]).fit(data, progress=False)
-    assert folds
+    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._held_out_losses", record_fold)
+    Stacking(["mnl", "uniform"]).fit(data, progress=False)
+    assert len(folds) == 6
     for fold in folds:
         fitted, predicted = ({int(trip) // 4 for trip in sets.set_ids} for sets in (fold.train, fold.held_out[0]))
         assert fitted.isdisjoint(predicted)
@@ -332,6 +331,19 @@ def test_a_killed_run_resumes_without_repeating_its_folds(
         Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, on_epoch=stop, **run)
     assert (tmp_path / "run" / "search.json").exists()
     # Every fold is in the log: a fold that is fitted again would fail.
-    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._fold_trial", lambda *_: pytest.fail)
+    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._held_out_losses", lambda *_: pytest.fail("fitted again"))
     again = Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, resume=True, **run)
     np.testing.assert_array_equal(again.predict_log_proba(trips), whole.predict_log_proba(trips))
+
+
+def test_a_damaged_checkpoint_is_an_error_and_leaves_no_model_out(trips: ChoiceData, tmp_path: Path) -> None:
+    def stop(entry: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    stack = Stacking([MNL(), PCMCNet(**QUICK)])
+    with pytest.raises(KeyboardInterrupt):
+        stack.fit(trips, on_epoch=stop, progress=False, run_folder=tmp_path)
+    (checkpoint,) = tmp_path.rglob(CHECKPOINT)
+    checkpoint.write_bytes(b"half of a file")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        stack.fit(trips, progress=False, run_folder=tmp_path, resume=True)

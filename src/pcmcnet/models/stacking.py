@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,7 +37,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs
-from pcmcnet.errors import ConfigError, InputError, PcmcNetError
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
@@ -64,6 +65,7 @@ MAX_PANEL_SETS = 10_000  # choice sets of a panel for which the mixed logit join
 HELD_OUT_SETS = 10_000  # held-out choice sets that are enough to learn a few weights
 MIN_WEIGHT = 0.01  # a model below it is not fitted to all choice sets: it would cost time and change nothing
 PRIOR_CHOICES = 1.0  # additional choices of each model in the Dirichlet prior
+MAX_LOSS = 700.0  # of a choice that a model gives probability 0: JSON has no infinity, and exp(-700) is above 0
 EM_STEPS, EM_TOLERANCE = 10_000, 1e-9  # steps at most; change of the weights at which EM ends
 
 
@@ -193,18 +195,14 @@ class Stacking(ChainModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStack:
         data = train if valid is None else train.concat(valid)
         models = self._unfitted(data)
-        stack = _StackFit(models, data, run, StepReporter())
-        with open_run_folder(run.run_folder, resume=run.resume):
-            if len(models) == 1:
-                (label,) = models
-                fitted = stack.fit_to_all(label)
-                member = StackMember(label=label, model=fitted.name, weight=1.0, out_of_fold_nll=None)
-                return FittedStack(
-                    record=StackingRecord(members=(member,), folds=0), models=(fitted,), weights=np.ones(1)
-                )
-            folds = enough_folds(cross_folds(data.with_positive_weight(), run.seed, self.config.folds))
-            with show_steps(len(models) * (len(folds) + 1), show=run.progress) as steps:
-                return _StackFit(models, data, run, steps).fit(folds, self.identity)
+        # A single model needs no weights, and so no folds.
+        positive = data.with_positive_weight()
+        folds = enough_folds(cross_folds(positive, run.seed, self.config.folds)) if len(models) > 1 else []
+        with (
+            open_run_folder(run.run_folder, resume=run.resume),
+            show_steps(len(models) * (len(folds) + 1), show=run.progress) as steps,
+        ):
+            return _StackFit(models, data, run, steps).fit(folds, self.identity)
 
     def _unfitted(self, data: ChoiceData) -> dict[str, ChoiceModel]:
         """Return the models by label; a name that is used twice gets a number."""
@@ -402,6 +400,10 @@ def default_models(data: ChoiceData) -> tuple[str, ...]:
     return PANEL_MODELS if is_panel else DEFAULT_MODELS
 
 
+class UnfittableMemberError(PcmcNetError):
+    """Error for a model that cannot be fitted to a fold. The stack is fitted without it."""
+
+
 @dataclass(frozen=True)
 class _StackFit:
     """One fit of a stack: its unfitted models by label, the choice sets, and how the fit runs."""
@@ -413,55 +415,73 @@ class _StackFit:
 
     def fit(self, folds: Sequence[Fold], identity: Mapping[str, Any]) -> FittedStack:
         """Return the fitted stack; ``identity`` names the options in the log of an interrupted run."""
-        left_out: dict[str, str] = {}
         # 1. Predict every choice set by fits that have not seen it.
-        losses = self._out_of_fold_losses(folds, identity, left_out)
+        losses, left_out = self._out_of_fold_losses(folds, identity)
         set_weights = held_out_weights(folds) if folds else np.ones(0)
         fitted: dict[str, ChoiceModel] = {}
-        while True:
-            labels = [label for label in self.models if label not in left_out]
-            if not labels:
-                reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
-                raise InputError(f"no model of the stack can be fitted to this table: {reasons}")
+        while losses:
             # 2. Maximise the likelihood of these predictions.
-            values = np.stack([losses[label] for label in labels]) if folds else np.zeros((len(labels), 0))
-            weights = dict(zip(labels, without_negligible(stacking_weights(values, set_weights)), strict=True))
+            values = np.stack(list(losses.values()))
+            weights = dict(zip(losses, without_negligible(stacking_weights(values, set_weights)), strict=True))
+            used = [label for label, weight in weights.items() if weight > 0]
             # 3. Fit the models with a weight to all choice sets. If one fails, learn the weights of the others again.
-            used = [label for label in labels if weights[label] > 0]
-            if self._fit_missing(used, fitted, left_out):
-                break
-        members = tuple(
-            StackMember(
-                label=label,
-                model=self.models[label].name,
-                weight=weights[label],
-                out_of_fold_nll=float(np.average(losses[label], weights=set_weights)) if folds else None,
-            )
-            for label in labels
-        )
-        record = StackingRecord(
-            members=members,
-            out_of_fold_nll=cross_fitted_nll(values, set_weights, [len(fold.weights) for fold in folds]),
-            folds=len(folds),
-            left_out=left_out,
-        )
-        final = np.array([weights[label] for label in used])
-        return FittedStack(record=record, models=tuple(fitted[label] for label in used), weights=final)
-
-    def _fit_missing(self, labels: Iterable[str], fitted: dict[str, ChoiceModel], left_out: dict[str, str]) -> bool:
-        """Fit the models that are not in ``fitted`` yet to all choice sets, and return False as soon as one fails."""
-        for label in labels:
             try:
-                if label not in fitted:
-                    fitted[label] = self.fit_to_all(label)
+                for label in used:
+                    if label not in fitted:
+                        fitted[label] = self._fit_to_all(label)
+            except ArtifactError:
+                raise  # a file cannot be read or written: the model itself may be fine
             except PcmcNetError as error:
                 left_out[label] = str(error)
-                return False
-        return True
+                del losses[label]
+                continue
+            return FittedStack(
+                record=stacking_record(self.models, weights, losses, folds, left_out),
+                models=tuple(fitted[label] for label in used),
+                weights=np.array([weights[label] for label in used]),
+            )
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
+        raise InputError(f"no model of the stack can be fitted to this table: {reasons}")
 
-    def fit_to_all(self, label: str) -> ChoiceModel:
+    def _out_of_fold_losses(
+        self, folds: Sequence[Fold], identity: Mapping[str, Any]
+    ) -> tuple[dict[str, Floats], dict[str, str]]:
+        """Return the losses (S,) of each model's out-of-fold predictions, and why other models could not be fitted."""
+        folder = self.run.run_folder
+        run_identity = {"stack": identity, "table": self.run.fingerprint, "seed": self.run.seed}
+        trials = TrialLog.open(None if folder is None else folder / SEARCH, run_identity, resume=self.run.resume)
+        losses: dict[str, Floats] = {label: np.empty(0) for label in self.models}
+        left_out: dict[str, str] = {}
+        for k, fold in enumerate(folds, start=1):
+            for label in list(losses):
+                step = f"{label}, fold {k} of {len(folds)}"
+                self.steps.begin(step)
+                try:
+                    fold_losses = trials.run_once(step, partial(self._held_out_losses, label, fold))
+                except UnfittableMemberError as error:
+                    left_out[label] = str(error)
+                    del losses[label]
+                    log.info("stacking: %s is left out: %s", label, error)
+                    self.steps.end(step, f"failed: {error}")
+                else:
+                    losses[label] = np.append(losses[label], fold_losses)
+                    self.steps.end(step, f"NLL {np.average(fold_losses, weights=fold.weights):.4f}")
+        return losses, left_out
+
+    def _held_out_losses(self, label: str, fold: Fold) -> list[float]:
+        """Fit a model to the training part of a fold, and return its losses on the held-out part."""
+        model = self.models[label].__sklearn_clone__()
+        try:
+            with without_warnings():
+                model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
+            log_p = [model._log_p_of_choices(sets) for sets in fold.held_out]
+        except PcmcNetError as error:
+            raise UnfittableMemberError(str(error)) from error
+        return [min(-float(value), MAX_LOSS) for value in np.concatenate(log_p)]
+
+    def _fit_to_all(self, label: str) -> ChoiceModel:
         """Return a model fitted to all choice sets; its ``table_.seconds`` is the duration of this fit."""
-        folder, on_epoch = self.run.run_folder, self.run.on_epoch
+        folder = self.run.run_folder
         number = list(self.models).index(label) + 1
         self.steps.begin(label)
         began = time.perf_counter()
@@ -469,57 +489,34 @@ class _StackFit:
             **self.run.inner_arguments,
             "progress": False,
             "run_folder": None if folder is None else member_folder(folder, number),
-            "on_epoch": self.steps.epochs(on_epoch, member=number),
+            "on_epoch": self.steps.epochs(self.run.on_epoch, member=number),
         }
         fitted = self.models[label].__sklearn_clone__().fit(self.data, **arguments)
         fitted.add_table_facts(seconds=time.perf_counter() - began)
         self.steps.end(label, f"fitted to all choice sets, {fitted.table_.seconds:.1f} s")
         return fitted
 
-    def _out_of_fold_losses(
-        self, folds: Sequence[Fold], identity: Mapping[str, Any], left_out: dict[str, str]
-    ) -> dict[str, Floats]:
-        """Return the losses (S,) of each model's out-of-fold predictions; models that fail go to ``left_out``."""
-        folder = self.run.run_folder
-        run_identity = {"stack": identity, "table": self.run.fingerprint, "seed": self.run.seed}
-        trials = TrialLog.open(None if folder is None else folder / SEARCH, run_identity, resume=self.run.resume)
-        losses: dict[str, list[Floats]] = {label: [] for label in self.models}
-        for k, fold in enumerate(folds, start=1):
-            for label in self.models:
-                if label in left_out:
-                    continue
-                step = f"{label}, fold {k} of {len(folds)}"
-                self.steps.begin(step)
-                trial = trials.run_once(step, self._fold_trial(label, fold, left_out))
-                if trial:
-                    losses[label].append(np.asarray(trial))
-                    self.steps.end(step, f"NLL {np.average(trial, weights=fold.weights):.4f}")
-                else:
-                    if label not in left_out:  # a resumed run has only noted the failure: repeat it for its reason
-                        self._fold_trial(label, fold, left_out)()
-                    left_out.setdefault(label, "it could not be fitted to a fold")
-                    self.steps.end(step, f"failed: {left_out[label]}")
-        return {label: np.concatenate(parts) for label, parts in losses.items() if parts and label not in left_out}
 
-    def _fold_trial(self, label: str, fold: Fold, left_out: dict[str, str]) -> Callable[[], Sequence[float]]:
-        """Return a function that fits a model to a fold and returns its held-out losses; none if the model fails."""
-
-        def trial() -> Sequence[float]:
-            model = self.models[label].__sklearn_clone__()
-            try:
-                with without_warnings():
-                    model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
-                chosen = [model._log_p_of_choices(sets) for sets in fold.held_out]
-            except PcmcNetError as error:
-                left_out[label] = str(error)
-                log.info("stacking: %s is left out: %s", label, error)
-                return ()
-            return [min(-float(value), MAX_LOSS) for value in np.concatenate(chosen)]
-
-        return trial
-
-
-MAX_LOSS = 700.0  # of a choice that a model gives probability 0: JSON has no infinity, and exp(-700) is above 0
+def stacking_record(
+    models: Mapping[str, ChoiceModel],
+    weights: Mapping[str, float],
+    losses: Mapping[str, Floats],
+    folds: Sequence[Fold],
+    left_out: Mapping[str, str],
+) -> StackingRecord:
+    """Return the record of a fit, with the NLL of each model and of the stack on held-out choice sets."""
+    nll: dict[str, float | None] = dict.fromkeys(weights)
+    nll_of_stack = None
+    if folds:
+        set_weights = held_out_weights(folds)
+        nll |= {label: float(np.average(losses[label], weights=set_weights)) for label in weights}
+        fold_sizes = [len(fold.weights) for fold in folds]
+        nll_of_stack = cross_fitted_nll(np.stack([losses[label] for label in weights]), set_weights, fold_sizes)
+    members = tuple(
+        StackMember(label=label, model=models[label].name, weight=float(weight), out_of_fold_nll=nll[label])
+        for label, weight in weights.items()
+    )
+    return StackingRecord(members=members, out_of_fold_nll=nll_of_stack, folds=len(folds), left_out=left_out)
 
 
 # -- Weights ------------------------------------------------------------------------------------------------------
@@ -573,13 +570,11 @@ def enough_folds(folds: Sequence[Fold]) -> Sequence[Fold]:
     return folds[: int(np.searchsorted(held_out, HELD_OUT_SETS)) + 1]
 
 
-def cross_fitted_nll(losses: Floats, set_weights: Floats, fold_sizes: Sequence[int]) -> float | None:
-    """Return the NLL of the stack, each fold predicted with weights learnt from the others, or None without folds.
+def cross_fitted_nll(losses: Floats, set_weights: Floats, fold_sizes: Sequence[int]) -> float:
+    """Return the NLL of the stack, each fold predicted with weights learnt from the others.
 
     The halves of a single fold take the place of folds.
     """
-    if not losses.size:
-        return None
     if len(fold_sizes) == 1:
         fold_sizes = [fold_sizes[0] // 2, fold_sizes[0] - fold_sizes[0] // 2]
     fold = np.repeat(np.arange(len(fold_sizes)), fold_sizes)  # (S,)
