@@ -356,7 +356,7 @@ def test_weights_count_like_copies() -> None:
     assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-8)
     # The maximum is found to 1e-12 of the log-likelihood.
     np.testing.assert_allclose(one.estimates_.values, other.estimates_.values, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(one.covariance(), other.covariance(), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(one.covariance("classical"), other.covariance("classical"), rtol=1e-3, atol=1e-6)
 
 
 def test_three_kinds_of_errors_are_available(model: LatentClassMNL) -> None:

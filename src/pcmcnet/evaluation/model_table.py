@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -223,6 +224,10 @@ def _notes(
         all_kinds = ", ".join(f"{kind} ({head})" for head, kind in kind_of.items())
         words = next(iter(kind_of.values())) if len(set(kind_of.values())) == 1 else all_kinds
         notes.append(f"Standard errors in parentheses: {words}.")
+    of_models = (
+        m.estimates_.caveats(k or m.default_errors) for _, m, k in logits if not isinstance(k, BootstrapErrors)
+    )
+    notes += [f"{caveat[:1].upper()}{caveat[1:]}." for caveat in dict.fromkeys(chain.from_iterable(of_models))]
     if any(name.startswith("logsum") for _, m, _ in logits for name in m.estimates_.names):
         notes.append("Log-sums are tested against 1.")
     calibrated = [head for head, model, _ in logits if model.calibrated_constants]

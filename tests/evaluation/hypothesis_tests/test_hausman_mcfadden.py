@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,21 @@ def test_a_difference_that_is_not_positive_definite_is_noted(travel: ChoiceData)
     assert test.statistic >= 0
     whole = hausman_mcfadden(MNL(formula="gc + ttme + flyer").fit(travel), travel, "bus", errors="robust")
     assert whole.degrees_of_freedom == 5
+
+
+def test_classical_errors_of_weighted_sets_are_noted(travel: ChoiceData) -> None:
+    """Weights times 4 multiply the classical statistic by 4, but not the robust one."""
+    tests: dict[Errors, list[float]] = {"classical": [], "robust": []}
+    for weight in (1.0, 4.0):
+        sets = replace(travel, weights=np.full(len(travel), weight))
+        model = MNL(formula="gc + ttme + flyer", reference="car").fit(sets)
+        for errors, statistics in tests.items():
+            test = hausman_mcfadden(model, sets, "air", errors=errors)
+            statistics.append(test.statistic)
+            noted = any("classical errors are not valid for expansion weights" in note for note in test.notes)
+            assert noted == (errors == "classical" and weight == 4)
+    assert tests["classical"][1] == pytest.approx(4 * tests["classical"][0], rel=1e-6)  # the search ends at 1e-7
+    assert tests["robust"][1] == pytest.approx(tests["robust"][0], rel=1e-6)
 
 
 def test_unsupported_tests_are_refused(iia: ChoiceData) -> None:

@@ -80,6 +80,14 @@ def test_true_restrictions_are_rejected_at_the_significance_level() -> None:
     assert 2 <= rejected <= 16
 
 
+def test_a_weighted_likelihood_is_noted() -> None:
+    table = logit_choices(60, {"x": 1.0, "z": 0.0})
+    for weight, noted in ((1.0, False), (100.0, True)):
+        data = read({**table, "w": np.full(len(table["x"]), weight)}, features=["x", "z"], weight="w")
+        notes = likelihood_ratio(MNL(formula="x").fit(data), MNL(formula="x + z").fit(data)).notes
+        assert any("this is a pseudo-likelihood ratio: its p-value is not valid" in note for note in notes) == noted
+
+
 def test_models_that_are_not_nested_are_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
     with pytest.raises(InputError, match=r"Uniform is not a logit: use pcmcnet.vuong"):

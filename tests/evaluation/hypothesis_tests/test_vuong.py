@@ -44,6 +44,9 @@ def test_weights_multiply_and_sets_of_weight_0_do_not_count() -> None:
     test = vuong(a, b, data)
     assert test.statistic == pytest.approx(np.sqrt(180) * m.mean() / m.std(), rel=1e-10)
     assert test.details["unit"] == "choice sets"
+    assert test.notes[0].startswith("the log-likelihoods are weighted, so the models are compared in the population")
+    corrected = vuong(a, b, data, correction="aic")
+    assert "the AIC correction is not valid for expansion weights" in corrected.notes[0]
 
 
 def test_a_correction_penalises_additional_parameters(data: ChoiceData) -> None:

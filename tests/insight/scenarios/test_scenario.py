@@ -146,7 +146,7 @@ def test_standard_errors_follow_the_delta_method(halves: tuple[MNL, ChoiceData])
     assert car.high is not None
     assert (car.high - car.low) / 2 == pytest.approx(reach, rel=1e-6)
     assert (car.after_low, car.after_high) == pytest.approx((max(1 / 3 - reach, 0), min(1 / 3 + reach, 1)))
-    assert "delta method, classical" in result.intervals
+    assert "delta method, robust" in result.intervals
     assert scenario(model, data, "cost += 1", intervals=False).shares["car"].low is None
 
 
@@ -336,7 +336,7 @@ def test_the_text_has_all_figures(result: Scenario) -> None:
     assert f"{100 * car.change:+.2f}" in row
     assert any(line.startswith("revenue, price  ") for line in lines)
     assert any(line.startswith("consumer surplus  -") for line in lines)
-    assert "95% intervals by the delta method, classical standard errors" in lines
+    assert "95% intervals by the delta method, robust standard errors" in lines
     assert repr(result) == str(result)
 
 

@@ -13,11 +13,14 @@ import pytest
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from choice_tables import logit_choices, read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
-from pcmcnet.models import MNL, LatentClassMNL, MixedMNL, load
+from pcmcnet.evaluation.model_table import table as table_of_models
+from pcmcnet.models import MNL, LatentClassMNL, MixedMNL, NestedMNL, load
 from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.logit.logit_model import LogitConfig, read_estimates
+from pcmcnet.storage import json_bytes
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -128,15 +131,74 @@ def test_errors_are_clustered_by_declared_persons(persons: ChoiceData, model: MN
 def test_other_errors_and_other_clusters_can_be_chosen(persons: ChoiceData, data: ChoiceData) -> None:
     plain = MNL(formula="price", errors="classical").fit(persons)
     assert plain.summary().facts["standard errors"] == "classical"
-    assert plain.standard_errors() == MNL(formula="price").fit(data).standard_errors()
+    assert plain.standard_errors() == MNL(formula="price").fit(data).standard_errors("classical")
     other = MNL(formula="price", cluster="purpose").fit(persons)
     assert other.summary().facts["standard errors"] == "clustered, 2 clusters by purpose"
+
+
+def test_weights_make_the_default_errors_robust_so_that_their_scale_does_not_matter(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Three of four take the car: H = 4 w 3/16 and the meat is 4 w^2 3/16, so the variance is 4/3 for every w."""
+    table = {
+        "trip": np.repeat(np.arange(4), 2),
+        "mode": ["car", "bus"] * 4,
+        "took": [1, 0, 1, 0, 1, 0, 0, 1],
+    }
+    plain = MNL(formula="|").fit(read(table, alternative="mode", features=[]))
+    assert plain.default_errors == "classical"
+    for weight in (1.0, 100.0):
+        caplog.clear()
+        with caplog.at_level("INFO", logger="pcmcnet"):
+            data = read({**table, "w": np.full(8, weight)}, alternative="mode", features=[], weight="w")
+            model = MNL(formula="|").fit(data)
+        ((name, error),) = model.standard_errors().items()
+        assert error == pytest.approx(np.sqrt(4 / 3), rel=1e-9)
+        assert model.standard_errors("classical")[name] == pytest.approx(np.sqrt(4 / 3 / weight), rel=1e-9)
+        messages = [record.getMessage() for record in caplog.records if "weights" in record.getMessage()]
+        assert [m.partition(":")[0] for m in messages] == (
+            ["the weights in column 'w' sum to 400 for 4 choice sets"] if weight == 100 else []
+        )
+    summary = model.summary()
+    assert (summary.facts["standard errors"], summary.facts["weights"]) == ("robust", "w, sum 400")
+    (caveat,) = summary.caveats
+    assert caveat.startswith("AIC and BIC use a weighted likelihood, and are not valid for expansion weights")
+    assert "Caveat: classical standard errors are not valid for expansion weights" in str(model.summary("classical"))
+    assert "AIC and BIC use a weighted likelihood" in str(table_of_models(model))
+    assert "weighted" not in str(plain.summary()) + str(table_of_models(plain))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MNL(formula="x + y"),
+        lambda: NestedMNL(formula="x + y", nests={"A": "one", "B": "one", "C": "two", "D": "two"}, bounds=None),
+        lambda: MixedMNL(formula="x + y | 0", random={"x": "normal"}, draws=20, prior=0),
+        lambda: LatentClassMNL(formula="x + y | 0", classes=2, starts=2, membership="1", prior=0),
+    ],
+)
+def test_weights_times_100_do_not_change_the_default_errors(make: Callable[[], Any]) -> None:
+    table = logit_choices(150, {"x": 1.5, "y": 0.5}, seed=4, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
+    w = np.random.default_rng(1).gamma(2.0, 0.5, 150)[table["trip"]]
+    roles: dict[str, Any] = {"alternative": "mode", "features": ["x", "y"], "weight": "w"}
+    one, hundred = (make().fit(read({**table, "w": factor * w}, **roles)) for factor in (1, 100))
+    assert one.default_errors == "robust"
+    # The search ends when a step gains almost nothing, so estimates agree to about five digits.
+    assert hundred.coefficients == pytest.approx(one.coefficients, rel=1e-4, abs=1e-4)
+    assert hundred.standard_errors() == pytest.approx(one.standard_errors(), rel=1e-3)
+
+
+def test_estimates_saved_without_a_note_on_weights_are_weighted_if_the_table_is(model: MNL) -> None:
+    files = {**model._files(), "schema.json": json_bytes(model.schema.to_dict())}
+    entries = json.loads(files["estimates.json"])
+    del entries["weighted"]
+    assert read_estimates({**files, "estimates.json": json_bytes(entries)}).weighted
 
 
 def test_a_single_person_gives_no_clustered_errors(persons: ChoiceData) -> None:
     single = persons.subset(persons.groups() == 0)
     result = MNL(formula="price | 0").fit(single)
-    assert result.summary().facts["standard errors"] == "classical: the table has one person"
+    assert result.summary().facts["standard errors"] == "robust: the table has one person"
     assert result.summary("classical").facts["standard errors"] == "classical"
     assert result.summary("robust").facts["standard errors"] == "robust"
     for method in (result.standard_errors, result.covariance, result.estimates, result.summary):

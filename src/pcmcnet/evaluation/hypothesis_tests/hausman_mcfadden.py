@@ -35,7 +35,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import require_estimated
 from pcmcnet.models.logit.parameter_bounds import dependent_columns, listed
-from pcmcnet.models.logit.standard_errors import Errors
+from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS, Errors
 
 _MIN_RELATIVE_VARIANCE = 1e-8  # smaller variances of a direction, relative to the largest, count as 0
 
@@ -254,4 +254,6 @@ def _notes(d: Floats, degrees: int, kind: Errors, sets: ChoiceData) -> list[str]
         )
     if kind == "classical" and sets.schema.person is not None:
         notes.append("classical errors assume that the choices of a person are independent: use errors='clustered'")
+    if kind == "classical" and (sets.weights != 1).any():
+        notes.append(f"classical errors are {WEIGHTS_AS_COUNTS}: use errors='robust'")
     return notes

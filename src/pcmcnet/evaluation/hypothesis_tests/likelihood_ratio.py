@@ -30,6 +30,7 @@ from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
 from pcmcnet.models.logit.parameter_bounds import listed
+from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS
 from pcmcnet.models.mixed_mnl import MixedMNL
 
 # -- Person likelihoods ------------------------------------------------------------------------------------------------
@@ -270,6 +271,10 @@ def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     at_bound = [name for name in large.estimates_.at_bound if name not in on_boundary]
     if at_bound:
         notes.append(f"{listed(at_bound)} of the larger model is at a bound, so the p-value is approximate")
+    if large.estimates_.weighted:
+        notes.append(
+            f"the likelihoods are weighted, so this is a pseudo-likelihood ratio: its p-value is {WEIGHTS_AS_COUNTS}"
+        )
     if large.schema.person is not None and not is_panel_model(large):
         notes.append(
             "the likelihoods assume that the choices of a person are independent; if not, the p-value is too small"

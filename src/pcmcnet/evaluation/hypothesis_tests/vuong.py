@@ -29,6 +29,7 @@ from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import has_coefficient
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, require_significance
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data, training_overlap
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS
 
 Correction = Literal["none", "aic", "bic"]
 
@@ -140,6 +141,13 @@ def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correct
             "the names of the coefficients show that the models are nested, so the statistic is not normal if the "
             "smaller model is true: use likelihood_ratio"
         )
+    if (sets.weights != 1).any():
+        note = (
+            "the log-likelihoods are weighted, so the models are compared in the population that the weights represent"
+        )
+        if correction != "none":
+            note = f"the log-likelihoods are weighted, and the {correction.upper()} correction is {WEIGHTS_AS_COUNTS}"
+        notes.append(note)
     if not any(in_sample) or correction != "none" or a.num_parameters == b.num_parameters:
         return notes
     models = "both models were" if all(in_sample) else "one of the models was"

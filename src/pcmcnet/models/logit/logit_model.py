@@ -38,6 +38,8 @@ from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
+_WEIGHT_ROUNDING = 1e-3  # relative rounding error of the sum of weights that were scaled to a mean of 1
+
 # -- Options of the logit models ---------------------------------------------------------------------------------------
 
 
@@ -69,7 +71,7 @@ class LogitConfig:
     errors
         Standard errors in the summary: "classical" (inverse Hessian), "robust" (sandwich) or "clustered" (sandwich with
         scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
-        else classical.
+        else robust if a choice set has a weight other than 1, else classical.
     cluster
         Column whose groups have dependent choices: an individual-level column, or a column read with ``keep=[...]``.
         Default: the persons of the table.
@@ -154,6 +156,7 @@ class LogitModel(ChoiceModel):
 
     @single_threaded_blas()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
+        _report_sum_of_weights(train)
         return self._estimate(train, run)
 
     @default_torch_settings()
@@ -220,7 +223,9 @@ class LogitModel(ChoiceModel):
         """The kind of standard errors that methods use by default."""
         if self.config.errors != "auto":
             return self.config.errors
-        return "classical" if self.estimates_.clusters is None else "clustered"
+        if self.estimates_.clusters is not None:
+            return "clustered"
+        return "robust" if self.estimates_.weighted else "classical"
 
     @property
     def calibrated_constants(self) -> tuple[str, ...]:
@@ -314,6 +319,8 @@ class LogitModel(ChoiceModel):
             facts["standard errors"] += ": the table has one person"
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
+            if self.estimates_.weight is not None:
+                facts["weights"] += f", sum {self.estimates_.weight:,.10g}"
         header: tuple[str, ...] = ("coefficient", "estimate", "std err", "z", "p")
         calibrated = self.calibrated_constants
         rows = self.estimates_.rows(kind, calibrated)
@@ -321,7 +328,7 @@ class LogitModel(ChoiceModel):
             ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level, calibrated)]
             header = (*header, *(f"{end:.3g}" for end in ((1 - level) / 2, (1 + level) / 2)))
             rows = tuple((*row, *interval_ends(*end)) for row, end in zip(rows, ends, strict=True))
-        return Summary(type(self).__name__, facts, header, rows, self.caveats)
+        return Summary(type(self).__name__, facts, header, rows, (*self.caveats, *self.estimates_.caveats(kind)))
 
     def _facts(self) -> dict[str, str]:
         """Return the entries that the summary shows above its table."""
@@ -477,6 +484,17 @@ class LogitModel(ChoiceModel):
         }
 
 
+def _report_sum_of_weights(train: ChoiceData) -> None:
+    """Log the sum of the weights of a table if it is not the number of choice sets."""
+    weights = train.weights[train.weights > 0]
+    if train.schema.weight is not None and abs(weights.sum() - len(weights)) > _WEIGHT_ROUNDING * len(weights):
+        log.info(
+            "the weights in column %r sum to %s for %s choice sets: the log-likelihood, AIC, BIC and likelihood-ratio "
+            "tests are on the scale of the weights, robust and clustered standard errors are not",
+            *(train.schema.weight, f"{weights.sum():,.10g}", f"{len(weights):,}"),
+        )
+
+
 def require_estimated(model: LogitModel, purpose: str) -> None:
     """Raise InputError if the constants were calibrated to known shares and so do not maximise the likelihood."""
     if model.calibrated_constants:
@@ -507,6 +525,7 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
     shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
     if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
         raise ArtifactError("the saved estimates are not finite or their shapes do not match: fit the model again.")
+    entries.setdefault("weighted", read_schema(files).weight is not None)  # models saved without this entry
     entries |= {key: tuple(entries[key]) for key in ("names", "unbounded", "fixed", "at_bound")}
     return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
 

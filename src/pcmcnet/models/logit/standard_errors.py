@@ -8,6 +8,8 @@ matrix of the estimates is
     clustered   sandwich with scores summed within clusters,     dependent choices within a cluster
                 times G / (G - 1) for G clusters
 
+Weights that are all multiplied by a number divide the classical covariance by this number, and leave the other two
+unchanged. So with expansion weights, which are not numbers of identical choices, only the sandwich is valid.
 Parameters that are fixed or on the boundary are treated as known, so H and g_s have no rows for these parameters.
 """
 
@@ -30,6 +32,8 @@ from pcmcnet.reports.sections import Table
 from pcmcnet.reports.tables import number
 
 Errors = Literal["classical", "robust", "clustered"]
+
+WEIGHTS_AS_COUNTS = "not valid for expansion weights, only for weights that are numbers of identical choices"
 
 _FLAT = 1e-10  # relative eigenvalue of the information below which the likelihood has no maximum in that direction
 _STEP = 1e-5  # relative step of central differences
@@ -68,6 +72,7 @@ class Estimates:
     fixed: tuple[str, ...] = ()  # coefficients that are not estimated
     at_bound: tuple[str, ...] = ()  # coefficients on the boundary of the parameter space
     weight: float | None = None  # total weight of the sets; default: their number
+    weighted: bool = False  # whether a choice set has a weight other than 1
 
     @property
     def n_parameters(self) -> int:
@@ -190,6 +195,15 @@ class Estimates:
             lines.append((row.name, f"{row.estimate:.4g}", *test))
         return tuple(lines)
 
+    def caveats(self, errors: Errors) -> tuple[str, ...]:
+        """Return the reasons why standard errors of the given kind, AIC or BIC may not be valid."""
+        caveats = []
+        if self.weighted and errors == "classical":
+            caveats.append(f"classical standard errors are {WEIGHTS_AS_COUNTS}: use errors='robust'")
+        if self.weighted:
+            caveats.append(f"AIC and BIC use a weighted likelihood, and are {WEIGHTS_AS_COUNTS}")
+        return tuple(caveats)
+
     def facts(self) -> dict[str, str]:
         """Return the measures of fit that a summary shows above its table."""
         constants = self.constants_log_likelihood
@@ -282,6 +296,7 @@ def infer(
         fixed=tuple(names[k] for k in np.flatnonzero(parameters.fixed)),
         at_bound=tuple(names[k] for k in np.flatnonzero(on_boundary)),
         weight=float(weights.sum()),
+        weighted=bool((weights[weights > 0] != 1).any()),
     )
 
 
