@@ -52,6 +52,18 @@ def test_classes_are_columns_and_log_sums_are_rows(data: ChoiceData) -> None:
     assert r"nested & classes: class 1 & classes: class 2 \\" in result.to_latex()
 
 
+def test_sets_of_one_alternative_do_not_change_bic(data: ChoiceData) -> None:
+    choices = logit_choices(300, {"x": 1.0}, sizes=(2, 3))
+    more = {name: np.append(values, values[:50]) for name, values in choices.items()}
+    more |= {"trip": np.append(choices["trip"], 1000 + np.arange(50)), "took": np.append(choices["took"], np.ones(50))}
+    plain, longer = (MNL(formula="x").fit(read(table, features=["x"])) for table in (choices, more))
+    assert (longer.estimates_.n_sets, longer.estimates_.n_single) == (350, 50)
+    result = table([plain, longer])
+    assert result.columns[0].fit["BIC"] == pytest.approx(result.columns[1].fit["BIC"], rel=1e-12)
+    assert "BIC counts only the choice sets with at least two alternatives." in result.notes
+    assert not any("BIC" in note for note in table([plain]).notes)
+
+
 def test_other_models_show_only_their_goodness_of_fit(data: ChoiceData) -> None:
     models = [MNL(formula="x | 0").fit(data), Uniform().fit(data)]
     result = table(models, data=data)

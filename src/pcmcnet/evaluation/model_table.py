@@ -228,6 +228,8 @@ def _notes(
         m.estimates_.caveats(k or m.default_errors) for _, m, k in logits if not isinstance(k, BootstrapErrors)
     )
     notes += [f"{caveat[:1].upper()}{caveat[1:]}." for caveat in dict.fromkeys(chain.from_iterable(of_models))]
+    if any(model.estimates_.n_single for _, model, _ in logits):
+        notes.append("BIC counts only the choice sets with at least two alternatives.")
     if any(name.startswith("logsum") for _, m, _ in logits for name in m.estimates_.names):
         notes.append("Log-sums are tested against 1.")
     calibrated = [head for head, model, _ in logits if model.calibrated_constants]

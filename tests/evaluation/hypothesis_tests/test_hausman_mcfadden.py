@@ -82,6 +82,14 @@ def test_classical_errors_of_weighted_sets_are_noted(travel: ChoiceData) -> None
     assert tests["robust"][1] == pytest.approx(tests["robust"][0], rel=1e-6)
 
 
+def test_a_test_of_more_coefficients_than_clusters_is_refused(iia: ChoiceData) -> None:
+    """Four clusters determine at most three directions of four coefficients."""
+    coarse = replace(iia, keep={**iia.keep, "region": iia.keep["person"].take(np.arange(800) % 4 * 4)})
+    model = MNL(cluster="region").fit(coarse)
+    with pytest.raises(InputError, match="a test of 4 coefficients needs more than 4 clusters, got 4"):
+        hausman_mcfadden(model, coarse, "B")
+
+
 def test_unsupported_tests_are_refused(iia: ChoiceData) -> None:
     model = MNL().fit(iia)
     with pytest.raises(InputError, match=r"no alternative has the label 'E'. Known: A, B, C, D"):

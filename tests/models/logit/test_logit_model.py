@@ -208,6 +208,35 @@ def test_a_single_person_gives_no_clustered_errors(persons: ChoiceData) -> None:
         MNL(formula="price | 0", errors="clustered").fit(single)
 
 
+def test_too_few_clusters_are_reported(
+    table: pa.Table, roles: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The meat of G clusters has rank G - 1: with 3 clusters, the errors of 3 coefficients are those of 2 numbers."""
+    trip = table["trip"].to_numpy()
+
+    def fitted(clusters: int, formula: str, **options: Any) -> MNL:
+        caplog.clear()
+        columns = {name: table[name] for name in table.column_names} | {"block": trip % clusters}
+        model: MNL = MNL(formula=formula, cluster="block", **options).fit(ChoiceData.from_long(columns, **roles))
+        return model
+
+    model = fitted(3, "price + minutes + comfort | 0")
+    K = len(model.coefficients)
+    assert K >= 3
+    assert np.linalg.matrix_rank(model.covariance(), tol=1e-9 * np.abs(model.covariance()).max()) == 2
+    problem = f"clustered standard errors of {K} coefficients need more than {K} clusters, got 3"
+    assert problem in caplog.text
+    assert f"Caveat: {problem}" in str(model.summary())
+    assert problem[1:] in str(table_of_models(model))
+    assert problem not in str(model.summary("robust"))
+    fitted(3, "price + minutes + comfort | 0", errors="robust")
+    assert caplog.text == ""
+    some = fitted(12, "price | 0")
+    assert caplog.text == ""
+    assert "fewer than about 30 clusters; this model has 12" in str(some.summary())
+    assert "clusters;" not in str(fitted(30, "price | 0").summary())
+
+
 def test_clustered_errors_need_clusters(data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match="errors='clustered' needs clusters: set cluster=<column>"):
         MNL(formula="price", errors="clustered").fit(data)

@@ -104,10 +104,12 @@ def test_covariances_are_selected_by_name() -> None:
         result.covariance("clustered")
 
 
-def test_bic_counts_a_set_of_weight_2_twice() -> None:
+def test_bic_counts_the_weight_of_sets_with_several_alternatives() -> None:
     doubled = estimated(weights=np.full(300, 2.0))
-    assert (doubled.n_sets, doubled.weight) == (300, 600.0)
-    assert doubled.bic == pytest.approx(2 * np.log(600) - 2 * doubled.log_likelihood)
+    single = int((np.random.default_rng(0).integers(1, 5, 300) == 1).sum())  # sizes in ``estimated``
+    assert (doubled.n_sets, doubled.weight, doubled.n_single) == (300, 600.0, single)
+    assert doubled.bic == pytest.approx(2 * np.log(600 - 2 * single) - 2 * doubled.log_likelihood)
+    assert doubled.facts()["choice sets"] == f"300, {single} of them with one alternative"
     assert given_estimates([1.0], [[1.0]]).bic == pytest.approx(np.log(50) + 160)  # saved by a version without weights
 
 

@@ -72,8 +72,8 @@ def hausman_mcfadden(
     Raises
     ------
     InputError
-        If the model is not a multinomial logit or was fitted to another table, or if no coefficient remains to
-        estimate.
+        If the model is not a multinomial logit or was fitted to another table, if no coefficient remains to estimate,
+        or if errors are clustered and there are not more clusters than coefficients.
     """
     require_significance(significance)
     sets = _require_fitted_to(model, data)
@@ -93,7 +93,9 @@ def hausman_mcfadden(
     if kind == "classical":
         covariance = restricted.inverse - T @ full.inverse @ T.T
     else:
-        covariance = _covariance_of_difference(restricted, full, T, _clusters(model, sets, kind))
+        clusters = _clusters(model, sets, kind)
+        _require_more_clusters_than(len(d), clusters)
+        covariance = _covariance_of_difference(restricted, full, T, clusters)
     # 3. Compute the statistic and its p-value.
     statistic, degrees = _quadratic_form(d, covariance, restricted.inverse)
     notes = _notes(d, degrees, kind, sets)
@@ -222,6 +224,16 @@ def _clusters(model: MNL, sets: ChoiceData, kind: Errors) -> Ints:
         return np.arange(len(sets))
     model.estimates_.covariance(kind)  # raises InputError if the model has no errors of this kind
     return sets.groups(model.config.cluster)
+
+
+def _require_more_clusters_than(n_coefficients: int, clusters: Ints) -> None:
+    """Raise InputError if the covariance of the difference is singular because there are too few clusters."""
+    n_clusters = len(np.unique(clusters))
+    if n_clusters <= n_coefficients:
+        raise InputError(
+            f"a test of {n_coefficients} coefficients needs more than {n_coefficients} clusters, got {n_clusters}: use "
+            f"errors='robust', or a model with another cluster=<column>."
+        )
 
 
 def _covariance_of_difference(restricted: LogitFit, full: LogitFit, T: Floats, clusters: Ints) -> Floats:

@@ -157,7 +157,10 @@ class LogitModel(ChoiceModel):
     @single_threaded_blas()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
         _report_sum_of_weights(train)
-        return self._estimate(train, run)
+        state = self._estimate(train, run)
+        if state.estimates.lacks_clusters and self.config.errors in ("auto", "clustered"):
+            log.warning("%s", state.estimates.caveats("clustered")[0])
+        return state
 
     @default_torch_settings()
     @torch.enable_grad()
@@ -223,9 +226,7 @@ class LogitModel(ChoiceModel):
         """The kind of standard errors that methods use by default."""
         if self.config.errors != "auto":
             return self.config.errors
-        if self.estimates_.clusters is not None:
-            return "clustered"
-        return "robust" if self.estimates_.weighted else "classical"
+        return self.estimates_.default_errors
 
     @property
     def calibrated_constants(self) -> tuple[str, ...]:

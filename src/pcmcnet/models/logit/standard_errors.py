@@ -10,6 +10,11 @@ matrix of the estimates is
 
 Weights that are all multiplied by a number divide the classical covariance by this number, and leave the other two
 unchanged. So with expansion weights, which are not numbers of identical choices, only the sandwich is valid.
+
+The scores sum to 0 at the maximum, so the clustered covariance has at most rank G - 1. With G <= K clusters for K
+coefficients, some combination of the coefficients seems to be known exactly, and K coefficients cannot be tested
+jointly. Even with more clusters, the standard errors tend to be too small if clusters are few; a rule of thumb asks for
+20 to 50 (Cameron & Miller, 2015).
 Parameters that are fixed or on the boundary are treated as known, so H and g_s have no rows for these parameters.
 """
 
@@ -34,6 +39,8 @@ from pcmcnet.reports.tables import number
 Errors = Literal["classical", "robust", "clustered"]
 
 WEIGHTS_AS_COUNTS = "not valid for expansion weights, only for weights that are numbers of identical choices"
+
+FEW_CLUSTERS = 30  # with fewer clusters, clustered standard errors have a caveat (Cameron & Miller, 2015)
 
 _FLAT = 1e-10  # relative eigenvalue of the information below which the likelihood has no maximum in that direction
 _STEP = 1e-5  # relative step of central differences
@@ -73,6 +80,8 @@ class Estimates:
     at_bound: tuple[str, ...] = ()  # coefficients on the boundary of the parameter space
     weight: float | None = None  # total weight of the sets; default: their number
     weighted: bool = False  # whether a choice set has a weight other than 1
+    n_single: int = 0  # number of sets with one alternative
+    single_weight: float = 0.0  # total weight of these sets
 
     @property
     def n_parameters(self) -> int:
@@ -86,8 +95,12 @@ class Estimates:
 
     @property
     def bic(self) -> float:
-        """Bayesian information criterion, where smaller is better. A choice set with weight 2 counts as two sets."""
-        weight = self.n_sets if self.weight is None else self.weight
+        """Bayesian information criterion, where smaller is better.
+
+        The number of observations is the total weight of the choice sets with at least two alternatives, so a set with
+        weight 2 counts as two sets. A set with one alternative says nothing about the coefficients.
+        """
+        weight = (self.n_sets if self.weight is None else self.weight) - self.single_weight
         return float(np.log(weight)) * self.n_parameters - 2 * self.log_likelihood
 
     @property
@@ -195,9 +208,34 @@ class Estimates:
             lines.append((row.name, f"{row.estimate:.4g}", *test))
         return tuple(lines)
 
+    @property
+    def default_errors(self) -> Errors:
+        """The kind of standard errors that suits the table: clustered, robust for weighted sets, or classical."""
+        if self.clusters is not None:
+            return "clustered"
+        return "robust" if self.weighted else "classical"
+
+    @property
+    def lacks_clusters(self) -> bool:
+        """Whether there are clusters, but not more than coefficients with a standard error."""
+        n_tested = len(self.values) - len(self.fixed) - len(self.at_bound)
+        return self.clusters is not None and self.clusters <= n_tested
+
     def caveats(self, errors: Errors) -> tuple[str, ...]:
         """Return the reasons why standard errors of the given kind, AIC or BIC may not be valid."""
         caveats = []
+        if errors == "clustered" and self.lacks_clusters:
+            n_tested = len(self.values) - len(self.fixed) - len(self.at_bound)
+            caveats.append(
+                f"clustered standard errors of {n_tested} coefficients need more than {n_tested} clusters, got "
+                f"{self.clusters}: they are unreliable and may be much too small. Use errors='robust', or a cluster "
+                f"column with more groups"
+            )
+        elif errors == "clustered" and self.clusters is not None and self.clusters < FEW_CLUSTERS:
+            caveats.append(
+                f"clustered standard errors tend to be too small with fewer than about {FEW_CLUSTERS} clusters; this "
+                f"model has {self.clusters}"
+            )
         if self.weighted and errors == "classical":
             caveats.append(f"classical standard errors are {WEIGHTS_AS_COUNTS}: use errors='robust'")
         if self.weighted:
@@ -208,7 +246,8 @@ class Estimates:
         """Return the measures of fit that a summary shows above its table."""
         constants = self.constants_log_likelihood
         facts = {
-            "choice sets": f"{self.n_sets:,}",
+            "choice sets": f"{self.n_sets:,}"
+            + (f", {self.n_single:,} of them with one alternative" if self.n_single else ""),
             "parameters": f"{self.n_parameters:,}" + (f", and {len(self.fixed):,} fixed" if self.fixed else ""),
             "log-likelihood": f"{self.log_likelihood:.3f}",
             "null log-likelihood": f"{self.null_log_likelihood:.3f}",
@@ -281,6 +320,7 @@ def infer(
         sums = np.column_stack([np.bincount(clusters, weights=score) for score in each.T])
         factor = n_clusters / (n_clusters - 1)
         covariances["clustered"] = factor * (inverse @ (sums.T @ sums) @ inverse)
+    is_single = (sizes == 1) & (weights > 0)
     return Estimates(
         names=names,
         values=values,
@@ -297,6 +337,8 @@ def infer(
         at_bound=tuple(names[k] for k in np.flatnonzero(on_boundary)),
         weight=float(weights.sum()),
         weighted=bool((weights[weights > 0] != 1).any()),
+        n_single=int(is_single.sum()),
+        single_weight=float(weights[is_single].sum()),
     )
 
 
