@@ -1,4 +1,4 @@
-"""Reliable handling of Ctrl-C, and tasks that run in threads and return their results in order.
+"""Reliable handling of Ctrl-C, tasks in threads with results in order, and the command of a new Python process.
 
 A library may swallow the KeyboardInterrupt that Ctrl-C raises, for example while a module is imported. The command line
 therefore remembers every Ctrl-C, and long computations raise KeyboardInterrupt again.
@@ -6,7 +6,9 @@ therefore remembers every Ctrl-C, and long computations raise KeyboardInterrupt 
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -99,3 +101,23 @@ def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
             if item is None:
                 return
             yield item
+
+
+# -- Processes ---------------------------------------------------------------------------------------------------------
+
+
+def interpreter_command(program: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a new interpreter that runs a program.
+
+    The new interpreter imports from the same folders as this one, but never from the working folder: a table may lie in
+    a folder that also contains, say, a file ``json.py`` from someone else. ``python -c`` alone would run that file, as
+    would an empty entry of PYTHONPATH.
+    """
+    # 1. Keep the options that exclude folders from the import path, and exclude the working folder (-P).
+    options = ["-P", *(["-E"] if sys.flags.ignore_environment else []), *(["-s"] if sys.flags.no_user_site else [])]
+    # 2. Replace the import path in the program, because PYTHONPATH cannot hold names that contain a colon.
+    folders = [folder for folder in sys.path if folder]
+    command = [sys.executable, *options, "-c", f"import sys; sys.path[:] = {folders!r}; {program}"]
+    # 3. Remove empty entries, which stand for the working folder, from PYTHONPATH.
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return command, {**os.environ, "PYTHONPATH": os.pathsep.join(entries)}

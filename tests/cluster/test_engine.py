@@ -114,6 +114,21 @@ def test_only_the_owner_can_read_the_token_of_ray(tmp_path: Path, monkeypatch: p
     assert not token.exists()
 
 
+def test_workers_import_from_the_working_folder_only_if_this_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray adds the folder of the script and the working folder to the import path of its workers."""
+    pytest.importorskip("ray")
+    script, working = str(tmp_path / "script"), str(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for path, expected in (([script], [script]), ([script, ""], [script, working]), ([working], [working])):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", [*path, *sys.path])
+            folders = engine._job_config()._py_driver_sys_path
+            folders.extend([script, working])
+            assert folders == expected
+
+
 def test_an_address_without_ray_is_named() -> None:
     code = "from pcmcnet.cluster.engine import ray_connection\nwith ray_connection(1): pass"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_ADDRESS": "not an address"}
@@ -126,7 +141,8 @@ def test_a_command_starts_its_own_ray_and_stops_it(table: pa.Table, tmp_path: Pa
     pq.write_table(table, tmp_path / "trips.parquet")
     options = ["--choice-set", "individual", "--chosen", "choice", "--features", "totalPrice,nFlights"]
     options += ["--set", "hidden=8", "--set", "epochs=2", "--engine", "ray", "--workers", "2", "-o", "model"]
-    command = [sys.executable, "-c", "from pcmcnet.cli import main; main()", "fit", "trips.parquet", *options]
+    command = [sys.executable, "-P", "-c", "from pcmcnet.cli import main; main()", "fit", "trips.parquet", *options]
+    (tmp_path / "pcmcnet.py").write_text("raise SystemExit('a worker ran a file of the working folder')")
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_TMPDIR": folder}
         environment.pop("RAY_ADDRESS", None)

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -100,7 +101,7 @@ def start_local_ray(ray: Any, cpus: int, **options: Any) -> None:
     ensure_private_token()
     with _loopback_only(ray):
         quietly: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address="local", num_cpus=cpus, **quietly, **options)
+        ray.init(address="local", num_cpus=cpus, job_config=_job_config(), **quietly, **options)
     if not is_on_loopback(ray):
         ray.shutdown()
         raise ConfigError(
@@ -133,7 +134,7 @@ def _start(ray: Any, workers: int) -> None:
     with _environment(RAY_BACKEND_LOG_LEVEL=os.environ.get("RAY_BACKEND_LOG_LEVEL", "fatal")):
         try:
             if address:
-                ray.init(log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(job_config=_job_config(), log_to_driver=False, logging_level=logging.ERROR)
             else:  # waiting processes use no core, so more workers than cores are allowed
                 start_local_ray(ray, max(os.cpu_count() or 1, workers))
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -143,6 +144,26 @@ def _start(ray: Any, workers: int) -> None:
             cluster = f"Ray at RAY_ADDRESS={address}" if address else "Ray on this machine"
             raise ConfigError(f"cannot connect to {cluster}: {reason}") from error
     log.info("using Ray at %s", address or "this machine")
+
+
+class _ImportPath(list[str]):
+    """Folders that Ray's workers import from. Ray adds the working folder; it is added only if this process uses it."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        used = {str(Path(folder).absolute()) for folder in sys.path}  # an empty entry is the working folder
+        super().extend(folder for folder in folders if folder in used)
+
+
+def _job_config() -> Any:
+    """Return the settings of a Ray job whose workers import only from folders that this process imports from.
+
+    Otherwise, workers of a command would run a file ``json.py`` or ``pcmcnet.py`` that lies beside the table.
+    """
+    from ray.job_config import JobConfig
+
+    config = JobConfig()
+    config._py_driver_sys_path = _ImportPath()
+    return config
 
 
 @contextmanager

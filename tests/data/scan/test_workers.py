@@ -100,6 +100,25 @@ def test_errors_are_the_same_as_with_one_worker(
         assert messages[0] == messages[1]
 
 
+def test_workers_run_no_code_from_the_working_folder(
+    make_table: Make, write: Write, roles: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files named like modules lie in the working folder, which an empty entry of the import path stands for."""
+    hostile, table = tmp_path / "hostile", write(make_table(400))
+    hostile.mkdir()
+    for name in ("pcmcnet", "json", "numpy", "sitecustomize"):
+        (hostile / f"{name}.py").write_text("import os; os.write(2, b'ran'); open('ran', 'w').close(); os._exit(1)")
+    monkeypatch.chdir(hostile)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    with Processes(2) as workers:
+        wait_for(workers)
+        data = ChoiceData.scan(table, cache=tmp_path / "cache", memory="1 MiB", workers=workers, **roles)
+        assert len(data) == 400
+        assert [helper.process.poll() for helper in workers._helpers] == [None]
+    assert sorted(path.name for path in hostile.iterdir() if path.suffix != ".py") == []
+
+
 def square(x: int) -> int:
     if x == 13:
         raise PcmcNetError(f"{x} is not for squares.")

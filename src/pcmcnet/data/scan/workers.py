@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pcmcnet.checks import require_number
+from pcmcnet.concurrency import interpreter_command
 from pcmcnet.errors import PcmcNetError
 
 T = TypeVar("T")
@@ -201,19 +202,14 @@ class _SharedItems:
 
 
 class _Helper:
-    """A helper process with the same import path as the current process.
+    """A helper process with the import path of the current process, but without the working folder.
 
     ``ready`` is set when its imports are finished.
     """
 
     def __init__(self) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        command, environment = interpreter_command(_PROGRAM)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.tasks, self.results = self.process.stdin, self.process.stdout
