@@ -10,9 +10,8 @@ from pcmcnet.datasets import packaged
 from pcmcnet.errors import DatasetError
 
 
-@pytest.fixture(scope="module")
-def data() -> pn.ChoiceData:
-    """6,768 choices; times and costs in hundreds; with an annual pass, train and Swissmetro cost nothing."""
+def wide_columns() -> dict[str, Any]:
+    """Return the columns of the table; with an annual pass, train and Swissmetro cost nothing."""
     try:
         table = packaged.load("swissmetro")
     except DatasetError as error:
@@ -21,14 +20,24 @@ def data() -> pn.ChoiceData:
     pays = columns["GA"] == 0
     columns["TRAIN_CO"] = columns["TRAIN_CO"] * pays
     columns["SM_CO"] = columns["SM_CO"] * pays
+    return columns
+
+
+def read(columns: dict[str, Any], **roles: Any) -> pn.ChoiceData:
     return pn.ChoiceData.from_wide(
         columns,
         chosen="CHOICE",
         alternatives={"TRAIN": 1, "SM": 2, "CAR": 3},
         features={"time": "{alternative}_TT", "cost": "{alternative}_CO"},
         available="{alternative}_AV",
-        keep=["ID"],
+        **roles,
     )
+
+
+@pytest.fixture(scope="module")
+def data() -> pn.ChoiceData:
+    """6,768 choices; the formulas divide times and costs by 100."""
+    return read(wide_columns(), keep=["ID"])
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +78,44 @@ def test_the_value_of_time_is_the_ratio_of_coefficients(model: pn.MNL) -> None:
 
 
 def test_the_box_cox_exponent_matches_biogeme(data: pn.ChoiceData) -> None:
-    """Biogeme's test of its example b08boxcox expects this log-likelihood; time is in hundreds of minutes."""
+    """Biogeme's test of its example b08boxcox expects this log-likelihood; time is in hundreds of minutes.
+
+    Biogeme 3.3.2 gives .510059 (robust error .0773) for lambda.
+    """
     model = pn.MNL(formula="boxcox(time) + cost/100", reference="SM").fit(data)
     assert model.estimates_.log_likelihood == pytest.approx(-5292.0954108, abs=1e-5)
-    assert model.coefficients["lambda[time]"] == pytest.approx(0.51, abs=5e-4)
+    assert model.coefficients["lambda[time]"] == pytest.approx(0.510059, abs=2e-6)  # two optimisers
+    assert model.standard_errors("robust")["lambda[time]"] == pytest.approx(0.0773, abs=5e-5)
     assert model.coefficients["boxcox(time)"] * 100**0.51 == pytest.approx(-1.675, abs=5e-3)
     assert model.coefficients["cost/100"] == pytest.approx(-1.079, abs=5e-4)
+
+
+def test_weighted_robust_errors_use_weighted_scores() -> None:
+    """The weights of Biogeme's example b02weight, whose log-likelihood is -5273.743.
+
+    The meat of the sandwich is the sum of the outer products of w s, where s is the score of a choice. With w s s'
+    the error of the constant of the train is .083257, and with s s' it is .084541. Biogeme 3.3.2 reports .084540.
+    """
+    columns = wide_columns()
+    columns["weight"] = 0.8890991 * np.where(columns["GROUP"] == 2, 1.0, 1.2)
+    data = read(columns, weight="weight")
+    model = pn.MNL(formula="time/100 + cost/100", reference="SM", errors="robust").fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(-5273.743, abs=5e-4)
+    # 1. The design in the order of the coefficients, and the score of each choice.
+    label = data.labels.plain()  # type: ignore[union-attr]
+    columns_of_design = [data.features["time"].plain() / 100, data.features["cost"].plain() / 100]
+    x = np.column_stack([*columns_of_design, label == "CAR", label == "TRAIN"]).astype(np.float64)
+    p = np.exp(data.from_rows(model.predict_log_proba(data)))
+    means = np.add.reduceat(p[:, None] * x, data.offsets[:-1])
+    scores = x[data.offsets[:-1] + data.chosen] - means
+    # 2. The Hessian of the weighted log-likelihood, and the sandwich.
+    hessian = (x * (p * data.weights[data.set_of_alternative])[:, None]).T @ x - (
+        means * data.weights[:, None]
+    ).T @ means
+    weighted = scores * data.weights[:, None]
+    sandwich = np.linalg.inv(hessian) @ weighted.T @ weighted @ np.linalg.inv(hessian)
+    assert list(model.standard_errors().values()) == pytest.approx(np.sqrt(np.diag(sandwich)), rel=1e-6)
+    assert model.standard_errors()["constant[TRAIN]"] == pytest.approx(0.082335, abs=1e-6)
 
 
 # -- numbers of other packages, run on the same table: Biogeme 3.2.14 and xlogit 0.2.7 ------------------------------
