@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pcmcnet import MNL, MODELS, ChoiceData, PCMCNet
+from pcmcnet import MNL, MODELS, ChoiceData, PCMCNet, scenario
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError
+from pcmcnet.insight.calibration import calibrate
 from pcmcnet.insight.demand import demand
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.queries import with_values
+from pcmcnet.insight.willingness_to_pay import willingness_to_pay
 from pcmcnet.models import ChoiceModel
 
 
@@ -227,3 +230,68 @@ def test_invalid_arguments_are_rejected(model: MNL, driven: ChoiceData, make_dri
     plain = make_driven(labels=False)
     with pytest.raises(InputError, match="the table has no labels"):
         elasticity(MNL(formula="price").fit(plain), plain, "price").between()
+
+
+# -- kinks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def round_prices() -> ChoiceData:
+    """Choices between two modes whose prices are whole numbers, and so the ends of bins."""
+    rng = np.random.default_rng(0)
+    price = rng.integers(1, 11, (300, 2)).astype(float)
+    table = {
+        "trip": np.repeat(np.arange(300), 2),
+        "mode": np.tile(["bus", "car"], 300),
+        "price": price.ravel(),
+        "time": rng.integers(1, 11, 600),
+        "took": ((-0.4 * price + rng.gumbel(size=price.shape)).argmax(1)[:, None] == np.arange(2)).ravel(),
+    }
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["price", "time"])
+
+
+@pytest.fixture(scope="module")
+def binned_network(round_prices: ChoiceData) -> PCMCNet:
+    """Three networks, of which the third has bins."""
+    options: dict[str, Any] = {"hidden": (8,), "epochs": 40, "weight_decay": 0.01, "members": 3, "lr": 0.02}
+    model: PCMCNet = PCMCNet(**options).fit(round_prices, progress=False)
+    assert model.spec_.bins == (0, 0, 8)
+    return model
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["network", "wrapped"])
+def test_at_kinks_the_elasticity_is_the_difference_of_scenarios(
+    binned_network: PCMCNet, round_prices: ChoiceData, wrapped: bool
+) -> None:
+    """Bus prices rise and fall by 0.1%: E = (log share(1.001 x) - log share(0.999 x)) / 0.002, to first order."""
+    model = calibrate(binned_network, round_prices) if wrapped else binned_network
+    up, down = (
+        scenario(model, round_prices, f"price *= {factor} where mode == 'bus'").shares["bus"].after
+        for factor in (1.001, 0.999)
+    )
+    expected = (np.log(up) - np.log(down)) / 0.002
+    result = elasticity(model, round_prices, "price")
+    # Log-probabilities are float32: an error of 1e-7 in each set, divided by the step, and then averaged.
+    assert result.between()["bus", "bus"] == pytest.approx(expected, rel=2e-3)
+    derivatives = elasticity(model, round_prices, "price", method="derivatives")
+    assert np.abs(result.own - derivatives.own).max() > 0.05
+
+
+def test_ratios_at_kinks_are_ratios_of_differences(binned_network: PCMCNet, round_prices: ChoiceData) -> None:
+    default, differences, derivatives = (
+        willingness_to_pay(binned_network, round_prices, "time", "price", method=method).ratios
+        for method in ("auto", "differences", "derivatives")
+    )
+    np.testing.assert_array_equal(default, differences)
+    assert np.abs(default - derivatives).max() > 0.01
+
+
+def test_columns_without_bins_have_derivatives(make_driven: Callable[..., ChoiceData]) -> None:
+    data = make_driven()
+    model = PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1, members=1).fit(data, progress=False)
+    exact = elasticity(model, data, "price", method="derivatives").values
+    np.testing.assert_array_equal(elasticity(model, data, "price").values, exact)
+    curved = replace(data, schema=replace(data.schema, kinds={"price": "piecewise"}))
+    model = PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1, members=1).fit(curved, progress=False)
+    default, differences = (elasticity(model, curved, "price", method=m).values for m in ("auto", "differences"))
+    np.testing.assert_array_equal(default, differences)

@@ -70,7 +70,7 @@ class Margin(NamedTuple):
     def demand_slopes(self, prices: Floats) -> Floats:  # (n,) -> (n, n)
         """Return the derivatives of the probabilities (rows) with respect to the prices (columns)."""
         p, _ = self.at(prices[None])
-        response = slopes(self.model, self._priced(prices[None]), self.column).reshape(len(prices), len(prices))
+        response = self._responses(prices[None])[0]
         return np.where(self.moves, p[0][:, None] * response, 0.0)
 
     def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
@@ -84,8 +84,17 @@ class Margin(NamedTuple):
 
     def own_responses(self, prices: Floats) -> Floats:  # (n,) -> (n,)
         """Return the derivative of each alternative's log-probability with respect to its price."""
-        response = slopes(self.model, self._priced(prices[None]), self.column)
-        return np.diag(response.reshape(len(prices), len(prices)))
+        return np.diag(self._responses(prices[None])[0])
+
+    def _responses(self, prices: Floats) -> Floats:  # (B, n) -> (B, n, n)
+        """Return the derivatives of the log-probabilities (rows) with respect to the prices (columns).
+
+        A search uses the model's own derivatives if it has any, also at the ends of bins.
+        """
+        priced = self._priced(prices)
+        derivatives = self.model._slopes(priced, self.column)
+        derivatives = slopes(self.model, priced, self.column) if derivatives is None else derivatives
+        return derivatives.reshape(len(prices), prices.shape[1], prices.shape[1])
 
     def _priced(self, prices: Floats) -> ChoiceData:
         """Return a choice set per price list.

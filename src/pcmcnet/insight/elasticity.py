@@ -32,6 +32,7 @@ from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, spre
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, segments, with_values
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_effects import (
     mean_cross_responses,
     mean_rival_responses,
@@ -52,6 +53,10 @@ from pcmcnet.reports.tables import TableMixin
 # Networks use automatic differentiation, and the multinomial logit has a formula. Every other model predicts two copies
 # of each set for each j, with x_j raised and lowered by a small fraction. Columns are float32, so the difference is
 # divided by the step after rounding. Missing values stay missing: their derivatives are 0.
+#
+# Some members of an averaged network use bins, whose ends are observed values such as frequent prices. There, the
+# derivatives from the left and from the right differ. Automatic differentiation returns one of them, and a central
+# difference returns their mean. So central differences are the default for columns with bins.
 
 Method = Literal["auto", "derivatives", "differences"]
 
@@ -75,7 +80,7 @@ def slopes(
         The column that changes.
     method
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
-        for derivatives if the model has them and differences otherwise.
+        for derivatives if the model has them and does not use bins of the column, and differences otherwise.
     step
         Step for the differences, relative to the value, or to the mean absolute value of the column if the value is 0.
         The default is 0.001, or 0.1 for models that return scores or rankings.
@@ -97,6 +102,8 @@ def slopes(
         require_number("step", step, low=0, high=1, open_low=True, open_high=True)
     numeric_values(data, column)  # raises if the column is not numeric
     model_slopes: Any = getattr(model, "_slopes", None)
+    if method == "auto" and isinstance(model, ChoiceModel) and model._has_kinks(column):
+        method = "differences"
     if method != "differences" and model_slopes is not None:
         derivatives: Floats | None = model_slopes(data, column)
         if derivatives is not None:
@@ -457,7 +464,7 @@ def elasticity(
         "elasticity" (the default) for d log p / d log x, "semi" for d log p / d x, or "marginal" for d p / d x.
     method
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
-        for derivatives if the model has them and differences otherwise.
+        for derivatives if the model has them and does not use bins of the column, and differences otherwise.
     step
         Relative step for the differences. The default is 0.001, or 0.1 for models that return scores or rankings.
 

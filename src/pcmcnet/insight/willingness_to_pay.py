@@ -303,7 +303,7 @@ def willingness_to_pay(
         :meth:`pcmcnet.insight.elasticity.Responses.table`. By default, all alternatives form one segment.
     method
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
-        for derivatives if the model has them and differences otherwise.
+        for derivatives if the model has them and does not use bins of the columns, and differences otherwise.
     step
         Relative step for the differences. The default is 0.001, or 0.1 for models that return scores or rankings.
 

@@ -144,6 +144,9 @@ class SingleModelWrapper(Wrapper):
         """The fitted inner model."""
         return self._state.model
 
+    def _has_kinks(self, column: str) -> bool:
+        return self.model_._has_kinks(column)
+
     @property
     def fit_caveats(self) -> tuple[str, ...]:
         """Caveats of the inner model."""

@@ -276,6 +276,13 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """
         return None
 
+    def _has_kinks(self, column: str) -> bool:
+        """Return True if the derivatives jump at values of this numeric column that are frequent in the table.
+
+        At such a kink, ``_slopes`` returns the derivative on one side.
+        """
+        return any(member._has_kinks(column) for member in self.members_)
+
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
         """Return the model as a mixture of C logits, or None if it is not a mixture of logits.
 

@@ -20,6 +20,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
 from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem, sets_in_chunks
 from pcmcnet.data.kinds.frozen import Frozen
+from pcmcnet.data.kinds.number import bin_codes
 from pcmcnet.data.tensors import can_encode_rows
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import one_thread_per_operation, threads
@@ -229,6 +230,14 @@ class NeuralModel(ChoiceModel):
     @default_torch_settings()
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
         return network_slopes(self, data, column)
+
+    def _has_kinks(self, column: str) -> bool:
+        # Bins end at quantiles of the training column, and so do the intervals of a piecewise-linear curve.
+        codes = (*self.encoder_.features.numeric, *self.encoder_.individual.numeric)
+        most_bins = max(self.spec_.bins)
+        return any(
+            code.curve == "piecewise" or bool(bin_codes(code, most_bins)) for code in codes if code.name == column
+        )
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
         """Return derivatives of log-probabilities with respect to an input: (B, J, J), or (B, J) for an individual."""
