@@ -10,7 +10,7 @@ import pytest
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.errors import ConfigError, InputError, SchemaError
-from pcmcnet.models import MNL, MODELS, LatentClassMNL, load
+from pcmcnet.models import MNL, MODELS, LatentClassMNL, Uniform, load
 from pcmcnet.serving.request_sets import input_columns
 
 # Three visits to a shop: A is bought, nothing is bought, B is bought.
@@ -47,6 +47,13 @@ def test_every_set_gets_the_option_and_no_choice_means_it() -> None:
     np.testing.assert_array_equal(data.features["price"].plain()[data.outside], np.nan)
     assert set(data.features["colour"].plain()[data.outside]) == {"<missing>"}
     assert read(outside=None, chosen=None).outside is None
+
+
+def test_an_outside_option_without_a_row_has_a_chosen_probability() -> None:
+    """Of 3, 3 and 4 alternatives with equal probabilities; in the second visit, nothing is bought."""
+    for table in (read(), TABLE):
+        model = Uniform().fit(read())
+        assert model.chosen_probabilities(table) == pytest.approx([1 / 3, 1 / 3, 1 / 4])
 
 
 def test_added_options_follow_the_rows_of_the_table() -> None:

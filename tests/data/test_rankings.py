@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import SchemaError
-from pcmcnet.models import MNL, LatentClassMNL
+from pcmcnet.models import MNL, LatentClassMNL, Uniform
 
 UNRANKED = None
 
@@ -236,3 +236,11 @@ def test_contradicting_roles_are_refused(roles: dict[str, Any], problem: str) ->
 def test_scan_refuses_rankings(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="scan does not support rankings"):
         ChoiceData.scan(tmp_path / "table.csv", choice_set="task", rank="place")
+
+
+def test_a_ranking_has_one_chosen_probability_per_choice() -> None:
+    """The ranking b, a, c is the choice of b from three alternatives and of a from two."""
+    rows = table([2, 1, 3], [1, UNRANKED])
+    model = Uniform().fit(read(rows))
+    for source in (rows, read(rows)):
+        assert model.chosen_probabilities(source) == pytest.approx([1 / 3, 1 / 2, 1 / 2])

@@ -36,6 +36,7 @@ def test_the_smallest_is_first_and_equal_values_share_a_rank(three: ChoiceData) 
     assert model.predict_scores(three).tolist() == [-2, -1, -3, -1, -1, -1, -1, -2]
     assert model.predict_proba(three).tolist() == [0, 0.5, 0, 0.5, 1, 0.5, 0.5, 0]
     assert model.predict(three).tolist() == [1, 4, 5]
+    assert model.chosen_probabilities(three).tolist() == [0.5, 1, 0]
 
 
 def test_the_largest_can_be_first(three: ChoiceData) -> None:

@@ -253,3 +253,13 @@ def test_cuda_graphs_train_over_shards_as_plain_steps_do(scanned: ScannedData) -
         model = pn.PCMCNet(**options).fit(scanned, device=device, progress=False)
         losses.append([entry["train_loss"] for entry in model.history])
     np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=5e-3)  # sums in another order, over 40 steps
+
+
+def test_chosen_probabilities_are_in_the_order_of_the_table(scanned: ScannedData, in_memory: ChoiceData) -> None:
+    """A set of a table on disk has the position of its first row, in whichever shard it is."""
+    model = pn.MNL(formula="price").fit(in_memory)
+    np.testing.assert_array_equal(model.chosen_probabilities(scanned), model.chosen_probabilities(in_memory))
+    half, _ = scanned.split((0.5, 0.5), seed=0)
+    np.testing.assert_array_equal(model.chosen_probabilities(half), model.chosen_probabilities(half.read()))
+    empty = replace(scanned, filters=(replace(half.filters[-1], low=0.0, high=0.0),))
+    assert model.chosen_probabilities(empty).shape == (0,)

@@ -507,6 +507,20 @@ class ScannedData:
                 out[rows] = of_shard
         return out[np.argsort(table_rows)] if self.filters else out
 
+    def by_set(self, values: Iterable[tuple[Ints, NDArray[np.float64]]]) -> NDArray[np.float64]:
+        """Arrange the values of all shards in the order of the choice sets, which is that of their first rows.
+
+        Parameters
+        ----------
+        values
+            First row of each choice set in the table, and values of the choice sets, of each shard.
+        """
+        shards = list(values)
+        if not shards:
+            return np.empty(0)
+        first, of_sets = (np.concatenate(arrays) for arrays in zip(*shards, strict=True))
+        return np.asarray(of_sets[np.argsort(first)], np.float64)
+
     def fingerprint(self) -> str:
         """Return a SHA-256 hash of the table, its filters and the memory limit, which affects the order of batches."""
         identities = [part.identity for part in self.filters]

@@ -574,6 +574,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     def chosen_probabilities(self, data: Any) -> Floats:
         """Return the probability of the chosen alternative of each choice set.
 
+        A ranking of alternatives is a sequence of choice sets, and gives one probability per set. A model that gives
+        only a ranking shares the probability of 1 among the alternatives that rank first.
+
         Parameters
         ----------
         data
@@ -581,17 +584,19 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (S,) probabilities in the order of the choice sets.
+        (S,) probabilities in the order of the choice sets, which is that of their first rows in the table.
 
         Raises
         ------
         InputError
             If choices are not known.
         """
-        sets = data if isinstance(data, ScannedData) else self._read(data, chosen=True)
+        if isinstance(data, ScannedData):
+            data.require_chosen("chosen_probabilities")
+            return np.exp(data.by_set((shard.first, self._log_p_of_choices(shard.data)) for shard in data.chunks()))
+        sets = self._read(data, chosen=True)
         sets.require_chosen("chosen_probabilities")
-        parts = [self._log_p_of_choices(part) for part in sets.parts()]
-        return np.exp(np.concatenate(parts)) if parts else np.empty(0)
+        return np.exp(self._log_p_of_choices(sets))
 
     def _log_p_of_choices(self, sets: ChoiceData) -> Floats:  # -> (S,)
         """Return the log-probability of the chosen alternative of each choice set in memory."""
