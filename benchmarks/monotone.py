@@ -1,28 +1,37 @@
 """Cost of monotonicity constraints: PCMC-Net with and without ``monotone`` on real tables.
 
     python -m benchmarks.monotone [TABLE ...]
+    python -m benchmarks.monotone --signs MODEL ...
 
 Each table is split into 80% for training and 20% for testing, by person if persons are known. The difference in NLL is
 taken set by set, with its standard error. "wrong" is the share of test sets in which the probability of some
 alternative rises with its own price. The price moves over a grid from the lowest to the highest price of the table;
 the other alternatives do not change. Increases of log-probabilities below ``TOLERANCE`` are rounding errors of float32.
+
+With ``--signs``, models named as on the command line are cross-validated with and without the declared signs of
+``SIGNS``, in ``FOLDS`` folds for each seed. Both models are fitted to a fold one after the other, so their times can be
+compared. "right" is the share of held-out sets in which no probability moves against the sign of any signed column.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.recipe import Floats, losses
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data.columns.ragged import consecutive_indices
+from pcmcnet.data.schema import Sign
 from pcmcnet.datasets import packaged
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.queries import with_values
-from pcmcnet.models import ChoiceModel
+from pcmcnet.models import MODELS, ChoiceModel
 
+SIGNS: dict[str, dict[str, Sign]] = {"mode-canada": {"cost": "-", "ivt": "-", "ovt": "-"}}
+SEEDS, FOLDS = (0, 1, 2), 5
 PRICES = {"mode-canada": "cost", "swissmetro": "cost", "electricity": "pf"}
 POINTS = 11  # grid points
 TOLERANCE = 1e-5
@@ -51,6 +60,51 @@ def own_elasticities(model: ChoiceModel, data: ChoiceData, column: str) -> str:
     return ", ".join(f"{row.segment} {row.own:+.2f}" for row in rows)
 
 
+def right_sets(model: ChoiceModel, data: ChoiceData, signs: dict[str, Sign]) -> float:
+    """Return the share of sets in which no probability moves against the sign of any signed column."""
+    is_right = np.ones(len(data), bool)
+    for column, sign in signs.items():
+        values = data.features[column].values.astype(np.float64)  # type: ignore[union-attr]
+        grid = np.linspace(values.min(), values.max(), POINTS)
+        is_right &= largest_rises(model, data, column, grid if sign == "-" else grid[::-1]) <= TOLERANCE
+    return float(is_right.mean())
+
+
+def cross_validate(name: str, table: str, seed: int) -> str:
+    """Return a row of the table of ``--signs``: a model with and without signs on the same folds."""
+    rows, schema = packaged.long_form(table)
+    ways = [ChoiceData.from_schema(rows, replace(schema, signs=signs)) for signs in ({}, SIGNS[table])]
+    nll: tuple[list[Floats], list[Floats]] = [], []
+    right, seconds = (([], []) for _ in range(2))  # type: tuple[tuple[list[float], list[float]], ...]
+    for parts in zip(*(data.folds(FOLDS, seed=seed) for data in ways), strict=True):
+        for way, (train, held_out) in enumerate(parts):
+            start = time.perf_counter()
+            model = MODELS[name]().fit(train, seed=seed, progress=False)
+            seconds[way].append(time.perf_counter() - start)
+            nll[way].append(losses(model, held_out))
+            right[way].append(right_sets(model, held_out, SIGNS[table]))
+    free, signed = (np.concatenate(values) for values in nll)
+    gap = signed - free
+    difference = f"{gap.mean():+.4f} ± {gap.std() / np.sqrt(len(gap)):.4f}"
+    shares = " | ".join(f"{np.mean(values):.1%}" for values in right)
+    times = " | ".join(f"{np.mean(values):.1f}" for values in seconds)
+    factor = np.sum(seconds[1]) / np.sum(seconds[0])
+    scores = f"{free.mean():.4f} | {signed.mean():.4f} | {difference}"
+    return f"| {name} | {seed} | {scores} | {shares} | {times} | {factor:.2f} |"
+
+
+def signs_main(names: list[str]) -> None:
+    """Print a table in Markdown: models with and without the declared signs of a table."""
+    for table, signs in SIGNS.items():
+        print(f"{table}, signs {signs}, {FOLDS} folds\n")
+        columns = ("NLL free", "NLL signed", "difference", "right free", "right signed", "s free", "s signed", "factor")
+        print(f"| model | seed | {' | '.join(columns)} |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+        for name in names:
+            for seed in SEEDS:
+                print(cross_validate(name, table, seed), flush=True)
+
+
 def main(names: list[str]) -> None:
     """Print a table in Markdown."""
     print("| table | monotone | NLL | difference | wrong | own elasticity | seconds |")
@@ -77,4 +131,7 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--signs"]:
+        signs_main(sys.argv[2:])
+    else:
+        main(sys.argv[1:])

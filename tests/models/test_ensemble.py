@@ -102,7 +102,7 @@ def test_a_member_that_fails_fails_the_ensemble(
     trips: ChoiceData, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits: list[int] = []
-    plain = PCMCNet.fit
+    plain = PCMCNet._fit_unchecked
 
     def fit(self: PCMCNet, *words: Any, **more: Any) -> Any:
         fits.append(more["seed"])
@@ -110,7 +110,7 @@ def test_a_member_that_fails_fails_the_ensemble(
             raise InputError("the second one has no luck")
         return plain(self, *words, **more)
 
-    monkeypatch.setattr(PCMCNet, "fit", fit)
+    monkeypatch.setattr(PCMCNet, "_fit_unchecked", fit)
     model = Ensemble(PCMCNet(**quick), 3)
     with pytest.raises(InputError, match="no luck"):
         model.fit(trips, progress=False)

@@ -124,7 +124,7 @@ def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], see
     per_set = model_metrics(fitted, test, chosen, top)
     end = time.perf_counter()
     where = f"{describe_machine()}, torch {package_version('torch')}; device {device}"
-    return Cell(per_set, after_fit - start, end - after_fit, int(fitted.num_parameters), where, fitted.caveats)
+    return Cell(per_set, after_fit - start, end - after_fit, int(fitted.num_parameters), where, fitted.fit_caveats)
 
 
 def describe_machine() -> str:

@@ -51,7 +51,6 @@ from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets
 from pcmcnet.insight.willingness_to_pay import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.progress import log_once, show_steps
 from pcmcnet.reports.formats import ReportPartMixin, Summary, ToDictMixin, to_json
 from pcmcnet.reports.tables import number, percent
@@ -100,10 +99,8 @@ def findings(explanation: Explanation) -> tuple[Finding, ...]:
 
 def _signs(part: ModelSummary) -> Iterator[Finding]:
     """Yield findings on columns whose effect is against its expected sign."""
-    for check in part.signs:
-        if check.finding is not None:
-            text = f"{check.finding[0].upper()}{check.finding[1:]}."
-            yield Finding(text, f"effect of a 10% increase in {check.column}; expected sign {check.sign}", "model")
+    for column, caveat in part.sign_caveats.items():
+        yield Finding(f"{caveat[0].upper()}{caveat[1:]}.", f"effect of a 10% increase in {column}", "model")
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
@@ -271,8 +268,8 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
         Mapping with facts about the fit.
     caveats
         Limitations reported by the model.
-    signs
-        Results of the check of expected signs.
+    sign_caveats
+        Limitations on account of a wrong sign, by column; they are also among the ``caveats``.
     summary
         Summary table of the model.
     histories
@@ -284,7 +281,7 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
     parameters: int
     training: Mapping[str, Any]
     caveats: tuple[str, ...]
-    signs: tuple[SignCheck, ...]
+    sign_caveats: Mapping[str, str]
     summary: Summary
     histories: Mapping[str, list[dict[str, Any]]]
 
@@ -529,7 +526,7 @@ def summarise_model(model: ChoiceModel) -> ModelSummary:
             name: value for name, value in model.require_fitted().facts.items() if not isinstance(value, Mapping)
         },
         caveats=model.caveats,
-        signs=model.table_.signs,
+        sign_caveats=model.sign_caveats,
         summary=model.summary(),
         histories={name: list(each.history) for name, each in models.items() if each.history},
     )

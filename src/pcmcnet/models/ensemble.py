@@ -193,7 +193,7 @@ class Ensemble(Wrapper):
                 seeds.append(fit_seed(source))
                 log.info("member %d of %d", k, self.config.n)
                 part = resample(train, source) if self.config.resample else train
-                members.append(self._inner().fit(part, valid, **_member_arguments(run, k, seeds[-1])))
+                members.append(self._inner()._fit_unchecked(part, valid, **_member_arguments(run, k, seeds[-1])))
         return FittedEnsemble(members=tuple(members), record=EnsembleRecord(seeds=tuple(seeds)))
 
     @property

@@ -139,6 +139,7 @@ class PCMCNet(MixtureModel, ChainModel):
 
     name = "pcmcnet"
     config_class = PCMCNetConfig
+    obeys_signs = True
     config: PCMCNetConfig
     average_class = AveragedChains
 

@@ -473,7 +473,7 @@ class _StackFit:
         model = self.models[label].__sklearn_clone__()
         try:
             with without_warnings():
-                model.fit(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
+                model._fit_unchecked(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
             log_p = [model._log_p_of_choices(sets) for sets in fold.held_out]
         except PcmcNetError as error:
             raise UnfittableMemberError(str(error)) from error
@@ -491,7 +491,7 @@ class _StackFit:
             "run_folder": None if folder is None else member_folder(folder, number),
             "on_epoch": self.steps.epochs(self.run.on_epoch, member=number),
         }
-        fitted = self.models[label].__sklearn_clone__().fit(self.data, **arguments)
+        fitted = self.models[label].__sklearn_clone__()._fit_unchecked(self.data, **arguments)
         fitted.add_table_facts(seconds=time.perf_counter() - began)
         self.steps.end(label, f"fitted to all choice sets, {fitted.table_.seconds:.1f} s")
         return fitted

@@ -120,6 +120,7 @@ class TasteNet(SetModel):
     name = "tastenet"
     is_logit = True
     config_class = TasteNetConfig
+    obeys_signs = True
     config: TasteNetConfig
     network_class = TasteNetwork
 

@@ -43,6 +43,7 @@ class Wrapper(ChoiceModel):
     order_matters = instance_property(lambda wrapper: wrapper._inner().order_matters)
     reads_contents = instance_property(lambda wrapper: wrapper._inner().reads_contents)
     stops_early = instance_property(lambda wrapper: wrapper._inner().stops_early)
+    obeys_signs = instance_property(lambda wrapper: wrapper._inner().obeys_signs)
 
     def __init__(
         self, inner: Any, inner_options: Mapping[str, Any] | None, encoders: Mapping[str, Any] | None, /, **options: Any
@@ -129,7 +130,7 @@ class SingleModelWrapper(Wrapper):
     def _fit_inner(self, train: Sets, valid: Sets | None, run: FitRun) -> ChoiceModel:
         """Fit the inner model, with the validation part if the model uses early stopping."""
         inner = self._inner()
-        return inner.fit(train, valid if inner.stops_early else None, **run.inner_arguments)
+        return inner._fit_unchecked(train, valid if inner.stops_early else None, **run.inner_arguments)
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
         inner = self._inner()

@@ -205,10 +205,10 @@ def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> I
 
 def _wrong_signs(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
     """Yield a note for each changed column whose effect in the model is against its expected sign."""
-    changed = {name for name, column in first.features.items() if offer.data.features[name] is not column}
-    for check in model.table_.signs if isinstance(model, ChoiceModel) else ():
-        if check.column in changed and check.finding is not None:
-            yield check.finding
+    now = np.flatnonzero(offer.origin >= 0)
+    for name, caveat in (model.sign_caveats if isinstance(model, ChoiceModel) else {}).items():
+        if _values_differ(first.features[name], offer.origin[now], offer.data.features[name], now).any():
+            yield caveat
 
 
 def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:

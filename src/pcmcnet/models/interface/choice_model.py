@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -33,7 +34,7 @@ from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
 from pcmcnet.models.interface.options import make_config, with_parameters
 from pcmcnet.models.interface.prediction import chunks_log_proba, in_row_order, log_proba, require_probabilities
-from pcmcnet.models.interface.sign_check import check_signs
+from pcmcnet.models.interface.sign_check import SignCheck, check_signs
 from pcmcnet.progress import EpochCallback
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import as_path, sole_writer
@@ -209,6 +210,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     streams: ClassVar[bool] = False  # whether the model can be fitted to a table larger than memory
     reads_contents: ClassVar[bool] = False  # whether the model uses columns such as texts, images and vectors
     is_logit: ClassVar[bool] = False  # whether IIA holds: the odds of two alternatives are the same in every set
+    obeys_signs: ClassVar[bool] = False  # whether a fit obeys the expected signs that the table declares
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
     record_class: ClassVar[type[FitRecord]] = FitRecord  # facts about a fit that are saved with the model
 
@@ -388,7 +390,20 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Warnings about the fitted model, which are shown in summaries and reports (none for most models)."""
-        return (*self.fit_caveats, *(check.finding for check in self.table_.signs if check.finding is not None))
+        return (*self.fit_caveats, *self.sign_caveats.values())
+
+    @property
+    def sign_caveats(self) -> dict[str, str]:
+        """A sentence for each column whose effect is against its expected sign, without a final stop."""
+        wrong = (check for check in self.table_.signs if check.is_wrong)
+        return {check.column: check.sentence(self._sign_remedy(check)) for check in wrong}
+
+    def _sign_remedy(self, check: SignCheck) -> str:
+        """Return what to do if the sign of a column is wrong."""
+        declare = "" if check.declared else f"declare signs={{{check.column!r}: {check.sign!r}}} and "
+        if not self.obeys_signs:
+            return f"{declare}use a model that obeys signs, such as pcmcnet, boosted or stacking"
+        return f"{declare}fit again" if declare else f"remove {check.column!r} from the option monotone, and fit again"
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:
@@ -396,8 +411,6 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
-    @default_torch_settings()
-    @torch.enable_grad()
     def fit(
         self,
         train: Sets,
@@ -453,6 +466,42 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         TrainingError
             If the fit diverges.
         """
+        self.fitted_ = self._fitted_record(
+            train,
+            valid,
+            signs=True,
+            seed=seed,
+            device=device,
+            progress=progress,
+            run_folder=run_folder,
+            resume=resume,
+            on_epoch=on_epoch,
+            init=init,
+        )
+        return self
+
+    def _fit_unchecked(self, train: Sets, valid: Sets | None = None, **arguments: Any) -> Self:
+        """Fit the model like :meth:`fit`, without the check of expected signs, for trials and inner models."""
+        self.fitted_ = self._fitted_record(train, valid, signs=False, **arguments)
+        return self
+
+    @default_torch_settings()
+    @torch.enable_grad()
+    def _fitted_record(
+        self,
+        train: Sets,
+        valid: Sets | None,
+        *,
+        signs: bool,
+        seed: int = 0,
+        device: str = "auto",
+        progress: bool = True,
+        run_folder: str | Path | None = None,
+        resume: bool = False,
+        on_epoch: EpochCallback | None = None,
+        init: ChoiceModel | None = None,
+    ) -> FittedModel:
+        """Return the record of a fit, with the check of expected signs if ``signs``; the model does not change."""
         require_part(train, "train")
         if valid is not None:
             require_part(valid, "valid")
@@ -485,10 +534,13 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             table = self._training_table(train, valid, run, describe() if alone else {})
         finally:
             thread.shutdown(wait=False)
-        self.fitted_ = FittedModel(schema=train.schema, table=table, state=state)
-        if alone:
-            self.add_table_facts(signs=check_signs(self, train))
-        return self
+        fitted = FittedModel(schema=train.schema, table=table, state=state)
+        if signs and alone:
+            # The check predicts, so it needs a fitted model. This one stays unfitted until its record is complete.
+            unchecked = copy(self)
+            unchecked.fitted_ = fitted
+            fitted = replace(fitted, table=replace(table, signs=check_signs(unchecked, train)))
+        return fitted
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
         """Return information about the choice sets that the model was fitted to."""

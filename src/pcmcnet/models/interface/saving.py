@@ -111,7 +111,10 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
 
 def fit_entries(model: ChoiceModel) -> dict[str, Any]:
     """Return information about the training table and the fit as JSON-compatible values."""
-    return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
+    table = record_to_dict(model.table_)
+    if not table["signs"]:  # a field of a later release, so models without it are saved as before
+        del table["signs"]
+    return {"table": table, "record": record_to_dict(model.record_)}
 
 
 def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:

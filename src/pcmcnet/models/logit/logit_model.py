@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -24,6 +25,7 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
+from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import backquoted, parse_formula
@@ -439,6 +441,12 @@ class LogitModel(ChoiceModel):
         if not (unbounded := self.estimates_.unbounded):
             return ()
         return (f"no finite estimate for {listed(unbounded)}, so results depend on where the maximisation stopped",)
+
+    def _sign_remedy(self, check: SignCheck) -> str:
+        """Return the bound of a coefficient of the column."""
+        names = [name for name in self.design_.names if re.search(rf"(?<!\w){re.escape(check.column)}(?!\w)", name)]
+        pair = (None, 0) if check.sign == "-" else (0, None)
+        return f"bound its coefficients, as in bounds={{{names[0] if names else check.column!r}: {pair}}}"
 
     def _warn_unbounded(self, estimates: Estimates) -> None:
         """Log a warning about coefficients without a finite estimate."""
