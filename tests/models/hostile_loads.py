@@ -1,15 +1,19 @@
-"""Load altered copies of the golden folders, many in one process: python hostile_loads.py FIRST LAST.
+"""Load altered copies of the golden folders, many in one process.
+
+    python hostile_loads.py FIRST LAST          random alterations
+    python hostile_loads.py count VALUE FILE    each count in config.json, or in the record of model.json, set to VALUE
 
 Each number is the seed of one alteration: entries of a JSON file, numbers of an array, a part of the forest's archive,
 or plain bytes. Hashes are updated, as an attacker would do. A load must end in an error of pcmcnet, or in a model whose
 probabilities are finite and sum to one. Any other outcome is written to standard output. A crash or an endless load
-ends the process: see test_hostile_folders.py.
+ends the process: see test_hostile_folders.py. With ``count``, a load must end within a number of calls.
 """
 
 import copy
 import faulthandler
 import hashlib
 import io
+import itertools
 import json
 import random
 import resource
@@ -19,7 +23,9 @@ import tempfile
 import traceback
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +47,8 @@ HOSTILE += [5e-324, float("nan"), float("inf"), "", "x", "price", "mode", "0", "
 HOSTILE += [[], {}, [[]], ["x"], [1.0], [None], {"x": 1}]
 EXTREMES = [0, 1, -1, -2, 2, 3, 99, 2**31, 2**62, -(2**63)]
 NUMBERS = [0.0, -1.0, 1e-300, 1e38, 3e38, -3e38, 1e300, float("nan"), float("inf"), -float("inf")]
+
+MAX_CALLS = 10**6  # of Python functions in one load; loads of the golden folders take at most a tenth
 
 Alter = Callable[[bytes, random.Random], bytes]
 
@@ -174,15 +182,55 @@ def report(text: str) -> None:
     sys.stdout.flush()
 
 
-def main(first: int, last: int) -> int:
-    """Try the seeds from first up to last, and return the number of failures."""
-    table = read_table(GOLDEN / "table.csv")
+class TooManyCallsError(BaseException):
+    """A load takes too long. This is no ordinary exception, so that the library does not handle it."""
+
+
+@contextmanager
+def limited_calls() -> Iterator[None]:
+    """Raise TooManyCallsError if the block calls more functions than MAX_CALLS."""
+    calls = itertools.count(1)
+
+    def count_calls(frame: object, event: str, arg: object) -> None:
+        if next(calls) > MAX_CALLS:
+            sys.setprofile(None)
+            raise TooManyCallsError
+
+    sys.setprofile(count_calls)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def limit_memory() -> None:
+    """Limit the memory of this process to what it uses now, and ROOM."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
         room = pages * resource.getpagesize() + ROOM
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    warnings.simplefilter("ignore")
-    wrong = 0
+
+
+def is_right(action: Callable[[], None]) -> bool:
+    """Return True if a load ends in a sound model or in an error of the library, and report which."""
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    try:
+        action()
+        report("sound\n")
+    except PcmcNetError as error:
+        report(f"refused: {error}\n")
+    except BaseException as error:  # noqa: BLE001 - any other error is a failure
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        report(f"WRONG: {type(error).__name__}: {error} ({where.filename}:{where.lineno})\n")
+        return False
+    return True
+
+
+def try_seeds(first: int, last: int) -> list[bool]:
+    """Try the random alterations with the seeds from first up to last."""
+    table = read_table(GOLDEN / "table.csv")
+    limit_memory()
+    right = []
     with tempfile.TemporaryDirectory() as place:
         for seed in range(first, last):
             rng, folder = random.Random(seed), Path(place) / str(seed)
@@ -190,21 +238,51 @@ def main(first: int, last: int) -> int:
             shutil.copytree(GOLDEN / "format-2" / kind, folder)
             report(f"seed {seed}: {kind} ")
             report(f"{alter(folder, rng)} ")
-            faulthandler.dump_traceback_later(PATIENCE, exit=True)
-            try:
-                use(folder, table)
-                report("sound\n")
-            except PcmcNetError as error:
-                report(f"refused: {error}\n")
-            except BaseException as error:  # noqa: BLE001 - any other error is a failure
-                wrong += 1
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                report(f"WRONG: {type(error).__name__}: {error} ({where.filename}:{where.lineno})\n")
+            right.append(is_right(partial(use, folder, table)))
             shutil.rmtree(folder)
+    return right
+
+
+def counts(value: Any) -> list[tuple[Any, Any]]:
+    """Return the places of whole numbers, and of "auto" and null, which may stand for one."""
+    return [(o, k) for o, k in places(value) if type(o[k]) is int or o[k] in ("auto", None)]
+
+
+def try_counts(value: int, name: str) -> list[bool]:
+    """Set each count of the options, or of the record in model.json, to a value, one at a time."""
+    right = []
+    for kind in sorted(set(NAMES)):
+        load(GOLDEN / "format-2" / kind)  # imports what the model needs
+    limit_memory()
+    with tempfile.TemporaryDirectory() as place:
+        for kind in sorted(set(NAMES)):
+            original = json.loads((GOLDEN / "format-2" / kind / name).read_bytes())
+            for number in range(len(counts(_with_counts(original)))):
+                content, folder = copy.deepcopy(original), Path(place) / "folder"
+                owner, key = counts(_with_counts(content))[number]
+                owner[key] = value
+                shutil.copytree(GOLDEN / "format-2" / kind, folder)
+                write(folder, name, json.dumps(content).encode())
+                report(f"count: {kind} {name} {key} ")
+                with limited_calls():
+                    right.append(is_right(lambda: str(load(folder))))  # noqa: B023 - called at once
+                shutil.rmtree(folder)
+    return right
+
+
+def _with_counts(content: dict[str, Any]) -> Any:
+    """Return the part of a JSON file that may contain counts: the record of the manifest, or all options."""
+    return content["fit"]["record"] if "fit" in content else content
+
+
+def main(words: list[str]) -> int:
+    """Try alterations, report the number of failures, and return the exit status."""
+    warnings.simplefilter("ignore")
+    right = try_counts(int(words[1]), words[2]) if words[0] == "count" else try_seeds(*map(int, words))
     faulthandler.cancel_dump_traceback_later()
-    report(f"{last - first} loads, {wrong} of them wrong\n")
-    return wrong
+    report(f"{len(right)} loads, {right.count(False)} of them wrong\n")
+    return int(not all(right))
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]))))
+    sys.exit(main(sys.argv[1:]))

@@ -4,6 +4,7 @@ The limits are those of SECURITY.md.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 import forked
 from pcmcnet.data import ChoiceData
@@ -20,6 +22,7 @@ from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models import MNL, PCMCNet, load
 from pcmcnet.models.interface import saving
 from pcmcnet.models.interface.saving import manifest_digest
+from pcmcnet.models.networks.neural_model import read_network
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = Path(__file__).parent / "hostile_loads.py"
@@ -61,6 +64,37 @@ def test_an_altered_folder_is_refused_or_gives_probabilities(first: int, loads: 
     run = forked.run(forked.script(PROGRAM), first, first + loads)
     wrong = [line for line in run.stdout.splitlines() if "WRONG" in line or not line.startswith("seed")]
     assert (run.returncode, wrong) == (0, [f"{loads} loads, 0 of them wrong"]), run.stdout[-500:] + run.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (10**5, "config.json"),
+        *(pytest.param(value, "config.json", marks=SLOW) for value in (10**6, 10**9)),
+        *(pytest.param(value, "model.json", marks=SLOW) for value in (10**5, 10**6, 10**9)),
+    ],
+)
+def test_a_large_count_is_refused_or_loaded_in_few_steps(value: int, name: str) -> None:
+    """Each whole number of every model's options, or of its record, is set to a large value."""
+    run = forked.run(forked.script(PROGRAM), "count", value, name)
+    lines = run.stdout.splitlines()
+    assert len(lines) > 50
+    assert [line for line in lines if "WRONG" in line] == []
+    assert (run.returncode, lines[-1]) == (0, f"{len(lines) - 1} loads, 0 of them wrong"), run.stderr[-2000:]
+
+
+def test_a_network_is_not_built_if_its_file_has_too_few_tensors(golden: Any) -> None:
+    """A network of 10,000 tensors is not compared with a file of 6, whatever option it comes from."""
+    content = (golden("pcmcnet") / "weights.safetensors").read_bytes()
+    registered = itertools.count()
+
+    def build() -> nn.Module:
+        return nn.ModuleList(nn.Linear(next(registered) + 1, 1) for _ in range(5_000))
+
+    with pytest.raises(ArtifactError, match="saved options, which describe a larger network"):
+        read_network(content, build)
+    assert next(registered) < 100
+    nn.ModuleList(nn.Linear(1, 1) for _ in range(100))  # there is no limit elsewhere
 
 
 # -- links, pipes and folders in place of files --------------------------------------------------------------------

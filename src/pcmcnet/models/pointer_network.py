@@ -31,7 +31,7 @@ from pcmcnet.layers.perceptron import Dropout
 from pcmcnet.layers.representation import build_representation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import EncoderArguments, NetworkConfig
+from pcmcnet.models.networks.network_config import MAX_LAYERS, EncoderArguments, NetworkConfig
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.network import ChoiceNetwork
 
@@ -61,7 +61,7 @@ class PointerNetworkConfig(NetworkConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number("hidden", self.hidden, whole=True, low=1)
-        require_number("layers", self.layers, whole=True, low=1)
+        require_number("layers", self.layers, whole=True, low=1, high=MAX_LAYERS)
         require_number("dropout", self.dropout, low=0, high=1, open_high=True)
         if not isinstance(self.bidirectional, bool):
             raise ConfigError(f"bidirectional must be true or false, got {self.bidirectional!r}.")

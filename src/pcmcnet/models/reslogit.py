@@ -27,7 +27,7 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import EncoderArguments, NetworkConfig, Utility
+from pcmcnet.models.networks.network_config import MAX_LAYERS, EncoderArguments, NetworkConfig, Utility
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softmax_of_sets
 
 MAX_LABELS = 200  # 40,000 entries in each layer
@@ -49,7 +49,7 @@ class ResLogitConfig(NetworkConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_number("layers", self.layers, whole=True, low=1, high=100)
+        require_number("layers", self.layers, whole=True, low=1, high=MAX_LAYERS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.layers.perceptron import Dropout
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import EncoderArguments
+from pcmcnet.models.networks.network_config import MAX_LAYERS, EncoderArguments
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
 
@@ -57,8 +57,9 @@ class TCNetConfig(SetNetworkConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "heads", "blocks"):
+        for name in ("width", "heads"):
             require_number(name, getattr(self, name), whole=True, low=1)
+        require_number("blocks", self.blocks, whole=True, low=1, high=MAX_LAYERS)
         if self.width % self.heads:
             raise ConfigError(f"width must be a multiple of heads, got {self.width} and {self.heads}.")
 

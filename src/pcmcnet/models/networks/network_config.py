@@ -20,7 +20,7 @@ from pcmcnet.training import TrainConfig
 Tails = Literal["bend", "keep"]
 Utility = Literal["linear", "none"]
 
-MAX_LAYERS = 100  # hidden layers of a network
+MAX_LAYERS = 100  # of one kind in a network: hidden layers, recurrent layers, residual layers, blocks
 
 
 @dataclass(frozen=True, kw_only=True)

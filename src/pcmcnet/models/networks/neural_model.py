@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -15,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
@@ -48,10 +52,12 @@ from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import parameter_count, predict
 
 # -- Saved weights -----------------------------------------------------------------------------------------------------
-# Saved options may describe a network of any size. So the shapes of its tensors are compared with the file first, on
-# torch's device "meta", where tensors take no memory.
+# Saved options may describe a network of any size. So the network is first built on torch's device "meta", where
+# tensors take no memory, and its tensors are compared with the file. Modules take memory and time on that device, too.
+# So the build stops if it registers more parameters than the file can fill.
 
 Network = TypeVar("Network", bound=nn.Module)
+MAX_PARAMETERS_PER_TENSOR = 2  # registered in a build; a module may replace a parameter of its base class
 
 
 def read_network(content: bytes, build: Callable[[], Network]) -> Network:
@@ -61,13 +67,32 @@ def read_network(content: bytes, build: Callable[[], Network]) -> Network:
     except SafetensorError as error:
         raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
     with seeded_initialisation(0):
-        with torch.device("meta"):
+        with torch.device("meta"), _limited_parameters(MAX_PARAMETERS_PER_TENSOR * len(weights)):
             _require_fit(weights, build().state_dict())
         network = build()
     network.load_state_dict(weights)
     if not all(bool(torch.isfinite(p).all()) for p in network.parameters()):
         raise ArtifactError("some saved weights are not finite: fit the model again.")
     return network
+
+
+@contextmanager
+def _limited_parameters(most: int) -> Iterator[None]:
+    """Raise ArtifactError if this thread registers more than ``most`` parameters of modules within the block."""
+    thread, count = threading.get_ident(), itertools.count(1)
+
+    def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if threading.get_ident() == thread and next(count) > most:
+            raise ArtifactError(
+                "the saved weights do not match the saved options, which describe a larger network. Save the model "
+                "again."
+            )
+
+    hook = register_module_parameter_registration_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _require_fit(weights: Mapping[str, Tensor], network: Mapping[str, Tensor]) -> None:
