@@ -30,13 +30,20 @@ def test_a_golden_folder_keeps_its_probabilities(folder: Path) -> None:
     np.testing.assert_allclose(model.predict_proba(GOLDEN / "table.csv"), expected(folder), rtol=0, atol=1e-6)
 
 
+def common_entries(after: Any, before: Any) -> Any:
+    """Return the entries of mappings that the golden folder has, without fields that were added later."""
+    if not (isinstance(after, dict) and isinstance(before, dict)):
+        return after
+    return {key: common_entries(value, before[key]) for key, value in after.items() if key in before}
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_loaded_golden_folder_is_saved_unchanged(folder: Path, tmp_path: Path) -> None:
-    """Table, record and options are read and written by the types of their fields."""
+    """Table, record and options are read and written by the types of their fields, which may be new."""
     again = load(folder).save(tmp_path / "again")
     for name in ("fit", "model", "format"):
         before, after = (json.loads((place / "model.json").read_bytes())[name] for place in (folder, again))
-        assert after == before
+        assert common_entries(after, before) == before
     for name in ("config.json", "schema.json", "history.json"):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
 

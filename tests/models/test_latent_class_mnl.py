@@ -190,7 +190,6 @@ def test_fits_are_reproducible_and_more_starts_are_no_worse(data: ChoiceData) ->
     assert first.coefficients == again.coefficients
     one = LatentClassMNL(**options, starts=1, em_steps=1).fit(data, seed=3)
     assert one.estimates_.log_likelihood <= first.estimates_.log_likelihood + 0.1
-    assert LatentClassMNL(**options).fit(data, seed=4).coefficients != first.coefficients
 
 
 def test_starts_on_a_sample_lead_to_the_same_maximum(
@@ -226,19 +225,25 @@ def test_columns_that_are_constant_in_the_sample_are_estimated(monkeypatch: pyte
 @pytest.mark.parametrize("classes", [3, "auto"])
 @pytest.mark.parametrize("sample", [200, 4000])
 def test_the_best_start_is_kept(data: ChoiceData, monkeypatch: pytest.MonkeyPatch, classes: Any, sample: int) -> None:
-    """Two starts continue on a large table. On a small one all do, and one more that splits a class."""
+    """At most three maxima continue on a large table. On a small one all starts do, and one more splits a class."""
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
-    begun, begin = [], ClassSearch._first_steps
+    begun, begin = [], ClassSearch._run_starts
 
-    def note(self: ClassSearch, mixture: LatentClassLikelihood, starts: Any) -> Any:
-        begun.append((mixture, begin(self, mixture, starts)))
-        return list(begun[-1][1])
+    def note(self: ClassSearch, mixture: LatentClassLikelihood, *more: Any) -> Any:
+        runs, failed = begin(self, mixture, *more)
+        begun.append((mixture, runs))
+        return list(runs), failed
 
-    monkeypatch.setattr(ClassSearch, "_first_steps", note)
-    model = LatentClassMNL(classes=classes, max_classes=3, membership="income").fit(data)
+    monkeypatch.setattr(ClassSearch, "_run_starts", note)
+    model = LatentClassMNL(classes=classes, max_classes=3, membership="income", starts=5).fit(data)
     whole = (len(data), model.n_classes_)
     followed = [run for mixture, runs in begun if (mixture.sets.n_sets, mixture.classes) == whole for run in runs]
-    assert len(followed) == (2 if sample == 200 else 5 + (classes == "auto"))
+    if sample == 200:
+        assert 1 <= len(followed) <= 3
+        assert model.summary().facts["starts"].endswith("compared on a sample of 200 choice sets")
+    else:
+        assert len(followed) == 5 + (classes == "auto")
+        assert model.record_.starts.starts == len(followed)
     _, em = max(followed, key=lambda run: run[0].value)
     assert model.record_.em[: len(em)] == tuple(em)
 
@@ -451,6 +456,47 @@ def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[
     joint = odds / odds.sum(1, keepdims=True) * p.prod(1)
     assert model.estimates_.log_likelihood == pytest.approx(np.log(joint.sum(1)).sum(), rel=1e-10)
     np.testing.assert_allclose(model.posterior(data), np.repeat(joint / joint.sum(1, keepdims=True), 6, axis=0))
+
+
+def test_every_seed_leads_to_the_best_of_100_starts() -> None:
+    """One start in six ends at the best maximum with three classes, so five starts often miss it, by 2.6."""
+    data = read_panel(panel(150, income=1.5))
+    best = LatentClassMNL(classes=3, starts=100).fit(data)
+    for seed in range(3):
+        model = LatentClassMNL(classes=3).fit(data, seed=seed)
+        assert model.estimates_.log_likelihood == pytest.approx(best.estimates_.log_likelihood, abs=0.01)
+    # The summary shows that the maximum is not the only one.
+    starts = best.record_.starts
+    assert 5 < starts.at_maximum < 50
+    assert starts.next_best < best.estimates_.log_likelihood - 1
+    assert best.summary().facts["starts"] == (
+        f"{starts.at_maximum} of 100 starts ended at this maximum; next best {starts.next_best:.3f}"
+    )
+
+
+def test_more_starts_are_run_while_they_find_different_maxima() -> None:
+    """20 starts at one maximum suffice: expected are 1 (20 - 1) / (20 - 1 - 2) = 1.1 maxima, of which 1 is known.
+
+    With three maxima after 20 starts, 3 (20 - 1) / (20 - 3 - 2) = 3.8 are expected, so the search continues.
+    """
+    one = LatentClassMNL(classes=2).fit(read_panel(panel(100))).record_.starts
+    assert (one.starts, one.at_maximum, one.next_best) == (20, 20, None)
+    assert LatentClassMNL(classes=3).fit(read_panel(panel(150, income=1.5))).record_.starts.starts > 20
+
+
+def test_expensive_steps_have_fewer_starts(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(latent_class_likelihood, "_MAX_WORK", 100)
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        model = LatentClassMNL(classes=2).fit(read_panel(panel(100)))
+    assert model.record_.starts.starts == 5
+    assert "5 of 5 starts ended at this maximum" in caplog.text
+
+
+def test_a_complete_start_is_not_repeated(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    model, data = panel_model
+    again = LatentClassMNL(classes=2, prior=0, start=model.coefficients).fit(data)
+    assert again.record_.starts.starts == 1
+    assert again.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-6)
 
 
 def test_errors_of_a_panel_are_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:

@@ -40,7 +40,7 @@ from pcmcnet.models.logit.logit_model import (
     read_estimates,
     read_schema,
 )
-from pcmcnet.models.logit.maximum_likelihood import Maximum
+from pcmcnet.models.logit.maximum_likelihood import Maximum, StartsRecord
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage import json_bytes
@@ -50,6 +50,7 @@ from pcmcnet.storage import json_bytes
 # With up to 4 classes, the held-out log-likelihood of small tables is clearly better with 0.1 (itinerary, 615 sets:
 # 2.47 against 2.77 nats).
 _PRIOR_GIVEN, _PRIOR_SELECTED = 1e-3, 0.1
+_STARTS_SELECTED = 5  # random starts for each number of classes, if the number is selected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +70,10 @@ class LatentClassMNLConfig(LogitConfig):
         Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
         all individual-level columns that do not vary within a person, and "1" means no covariates.
     starts
-        Number of random starts. After a few EM steps, only the best start continues. With ``classes="auto"``, the
-        maximum with one class fewer is an additional starting point. Default 5.
+        Number of random starts, of which the best maximum is returned. Default "auto": 20, and up to 50 while the
+        starts keep finding different maxima, if ``classes`` is a number; 5 for each number of classes if ``classes`` is
+        "auto", where the maximum with one class fewer is an additional starting point. Large tables have fewer starts,
+        at least 5: the summary shows their number.
     em_steps
         Maximum number of EM steps, which gradually become Newton steps. Default 200.
     prior
@@ -84,7 +87,7 @@ class LatentClassMNLConfig(LogitConfig):
     max_classes: int = 4
     by: ClassesBy = "person"
     membership: str = "."
-    starts: int = 5
+    starts: int | Literal["auto"] = "auto"
     em_steps: int = 200
     prior: float | Literal["auto"] = "auto"
 
@@ -93,7 +96,8 @@ class LatentClassMNLConfig(LogitConfig):
         if self.classes != "auto":
             require_number("classes", self.classes, whole=True, low=1)
         require_number("max_classes", self.max_classes, whole=True, low=1)
-        require_number("starts", self.starts, whole=True, low=1)
+        if self.starts != "auto":
+            require_number("starts", self.starts, whole=True, low=1)
         require_number("em_steps", self.em_steps, whole=True, low=1)
         if self.prior != "auto":
             require_number("prior", self.prior, low=0)
@@ -107,6 +111,13 @@ class LatentClassMNLConfig(LogitConfig):
             return _PRIOR_SELECTED if self.classes == "auto" else _PRIOR_GIVEN
         return float(self.prior)
 
+    @property
+    def number_of_starts(self) -> int | None:
+        """The number of random starts, or None if it depends on the maxima that they reach."""
+        if self.starts == "auto":
+            return _STARTS_SELECTED if self.classes == "auto" else None
+        return self.starts
+
 
 T = TypeVar("T")
 
@@ -119,6 +130,7 @@ class LatentClassRecord(LogitRecord):
 
     em: tuple[float, ...]  # log-likelihood plus log of the prior after each EM step, from the best start
     aic: Mapping[str, float]  # Akaike information criterion by number of classes
+    starts: StartsRecord | None = None  # where the starts with the selected number of classes ended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +193,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
             problem=problem,
             few=few,
             prior=config.precision,
-            starts=config.starts,
+            starts=config.number_of_starts,
             em_steps=config.em_steps,
             max_iter=config.max_iter,
             seed=run.seed,
@@ -198,7 +210,9 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return FittedClasses(
             design=design,
             estimates=estimates,
-            record=LatentClassRecord(em=tuple(best.em), aic={str(m.mixture.classes): m.aic for m in maxima}),
+            record=LatentClassRecord(
+                em=tuple(best.em), aic={str(m.mixture.classes): m.aic for m in maxima}, starts=best.starts
+            ),
             membership_design=membership,
             classes=mixture.classes,
             profiles=class_profiles(persons.table, mixture.at(x).r * mixture.weights[:, None]),
@@ -328,6 +342,8 @@ class LatentClassMNL(LogitModel, LatentClasses):
             facts["prior"] = (
                 f"normal, precision {self.config.precision:g} per standardised column; not included in standard errors"
             )
+        if (starts := self._state.record.starts) is not None and self.n_classes_ > 1:
+            facts["starts"] = str(starts)
         facts["membership"] = self.config.membership
         reasons = {
             "not identified": self.membership_design_.left_out,

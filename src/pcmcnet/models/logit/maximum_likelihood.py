@@ -120,6 +120,7 @@ Hessian = Callable[[Floats], Floats]
 
 _DECREMENT = 1e-12  # least gain of a Newton step, relative to the log-likelihood
 _SADDLE = 1e-7  # positive eigenvalue of the Hessian, relative to the largest, that is more than rounding error
+_ROUNDING = 1e-14  # relative rounding error of a log-likelihood
 _MAX_HALVINGS = 30
 FLAT = 1e-10  # eigenvalue, relative to the largest, that is rounding error
 _STEP = 1e-5  # step of central differences; near the optimum for a gradient exact to 1e-15
@@ -138,6 +139,45 @@ class Maximum:
     hessian: Floats  # (P, P) of the weighted log-likelihood
     steps: int
     spread: Floats | None = None  # (P,) scale of what each parameter multiplies, to detect infinite estimates
+
+
+# -- Starts ------------------------------------------------------------------------------------------------------------
+# A likelihood with several maxima is searched from several starts. Two starts ended at the same maximum if their
+# objectives are equal up to the precision at which the search stops.
+
+SAME_MAXIMUM = 0.1  # difference in log-likelihood below which two maxima count as one
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartsRecord:
+    """Where the starts of a search ended."""
+
+    starts: int
+    at_maximum: int  # number of starts that ended at the best maximum
+    next_best: float | None = None  # log-likelihood of the next best maximum, if there is one
+    failed: int = 0  # number of starts without a finite likelihood
+    sample: int | None = None  # number of choice sets on which the starts were compared; None for all
+
+    def __str__(self) -> str:
+        parts = [f"{self.at_maximum} of {self.starts} starts ended at this maximum"]
+        if self.next_best is not None:
+            parts.append(f"next best {self.next_best:.3f}")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        if self.sample is not None:
+            parts.append(f"compared on a sample of {self.sample:,} choice sets")
+        return "; ".join(parts)
+
+
+def group_by_maximum(objectives: Sequence[float], tolerance: float = SAME_MAXIMUM) -> list[list[int]]:
+    """Return the indices of the starts that ended at each maximum, with the best maximum first."""
+    groups: list[list[int]] = []
+    for k in sorted(range(len(objectives)), key=lambda k: -objectives[k]):
+        if groups and objectives[groups[-1][0]] - objectives[k] <= tolerance:
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    return groups
 
 
 def maximise(
@@ -188,10 +228,10 @@ def maximise(
     # 3. Newton's method converges quadratically from there. It ends when no step gains more than rounding error.
     for _ in range(max_iter):
         hessian = curvature(x) if curvature else numerical_hessian(objective, x, weights, scale=size)
-        next_x = _newton_step(objective, x, weights, hessian * np.outer(size, size), size, within, enough)
-        if next_x is None:
+        x, ended = _newton_step(objective, x, weights, hessian * np.outer(size, size), size, within, enough)
+        if ended:
             return x, steps
-        x, steps = next_x, steps + 1
+        steps += 1
     raise TrainingError(
         f"the log-likelihood has not converged after {steps} iterations: raise max_iter or simplify the model."
     )
@@ -231,29 +271,30 @@ def _quasi_newton(
 
 def _newton_step(
     objective: Objective, x: Floats, weights: Floats, hessian: Floats, scale: Floats, within: Parameters, enough: float
-) -> Floats | None:
-    """Return the parameters after a Newton step, or None if no step increases the likelihood enough."""
+) -> tuple[Floats, bool]:
+    """Return the parameters after a Newton step, and whether no further step increases the likelihood enough."""
     # 1. The Newton step within the bounds. Half of gradient . step is its gain in the quadratic model.
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
     low, high = within.step_limits(x, scale)
     step, least = newton_direction(-hessian, gradient, low, high), enough * (1 + abs(value))
     if gradient @ step / 2 <= least:
-        # 2. Nothing to gain to second order: a maximum or a saddle point. Leave a saddle point along the eigenvector
-        #    of the largest eigenvalue of the Hessian.
+        # 2. Nothing to gain to second order: a maximum or a saddle point. At a maximum, one last step squares the
+        #    remaining error. Leave a saddle point along the eigenvector of the largest eigenvalue of the Hessian.
         free = np.flatnonzero((low < 0) & (high > 0))
         values, vectors = eigh(hessian[np.ix_(free, free)])
         if not len(free) or values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
-            return None
+            last = within.clip(x + step * scale)
+            return (last if weights @ objective(last)[0] >= value - _ROUNDING * abs(value) else x), True
         step = np.zeros_like(x)
         step[free] = vectors[:, -1] * (1 if gradient[free] @ vectors[:, -1] >= 0 else -1)
     # 3. Halve the step until it gains: far from the maximum it may overshoot.
     for _ in range(_MAX_HALVINGS):
         next_x = within.clip(x + step * scale)
         if weights @ objective(next_x)[0] > value:
-            return next_x
+            return next_x, False
         step = step / 2
-    return None
+    return x, True
 
 
 def newton_direction(

@@ -1,0 +1,156 @@
+"""Maxima of latent class and mixed logits that the default starts reach, with different seeds and more starts.
+
+    python -m benchmarks.starts [--seeds 10] [--many 100] [latent-class] [mixed]
+
+``latent-class`` compares the log-likelihood with seeds 0 to 9 with the best of 100 starts. The simulated panel has the
+shape of a study of route choice: 388 persons with 9 choices between two routes that differ in travel time, cost,
+headway and number of changes; two classes value them differently, and membership depends on commuting and on having a
+car. ``mixed`` compares 1, 5 and 10 starts of mixed logits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Row, Table
+from pcmcnet import ChoiceData, LatentClassMNL, MixedMNL
+from pcmcnet.datasets import packaged
+
+ALTERNATIVES = {"TRAIN": 1, "SM": 2, "CAR": 3}
+UTILITY = "time/100 + cost/100"
+
+
+def swissmetro() -> ChoiceData:
+    """Return the 6,768 choices of 752 persons; with an annual pass, train and Swissmetro cost nothing."""
+    table = packaged.load("swissmetro")
+    columns: dict[str, Any] = {name: table[name].to_numpy() for name in table.column_names}
+    for name in ("TRAIN_CO", "SM_CO"):
+        columns[name] = columns[name] * (columns["GA"] == 0)
+    return ChoiceData.from_wide(
+        columns,
+        chosen="CHOICE",
+        alternatives=ALTERNATIVES,
+        features={"time": "{alternative}_TT", "cost": "{alternative}_CO"},
+        available="{alternative}_AV",
+        individual=["GA", "FIRST"],
+        person="ID",
+    )
+
+
+def electricity() -> ChoiceData:
+    """Return the 4,308 choices of 361 customers."""
+    return ChoiceData.from_schema(*packaged.long_form("electricity"))
+
+
+def routes(seed: int = 1, persons: int = 388, sets: int = 9) -> ChoiceData:
+    """Simulate choices between two routes by persons of two classes."""
+    rng = np.random.default_rng(seed)
+    n = persons * sets
+    # 1. Persons, and the coefficients of their class.
+    commutes, has_car = rng.random(persons) < 0.3, rng.random(persons) < 0.6
+    second = rng.random(persons) < 1 / (1 + np.exp(0.3 - 0.6 * commutes + 0.6 * has_car))
+    b = np.where(second[:, None], [-0.07, -0.15, -0.02, -0.7], [-0.07, -0.55, -0.045, -2.2]).repeat(sets, axis=0)
+    # 2. Two routes each, and the choices.
+    minutes = np.maximum(rng.normal(52, 25, n), 8)[:, None] * np.exp(rng.normal(0, 0.15, (n, 2)))
+    francs = np.maximum(rng.normal(9, 6, n), 1)[:, None] * np.exp(rng.normal(0, 0.25, (n, 2)))
+    headway, changes = rng.choice([15.0, 30.0, 60.0], (n, 2)), rng.choice([0.0, 1.0, 2.0], (n, 2))
+    x = np.stack([minutes, francs, headway, changes], axis=-1)
+    took = ((x * b[:, None]).sum(2) + rng.gumbel(size=(n, 2))).argmax(1)
+    table: dict[str, Any] = dict(zip(("tt", "tc", "hw", "ch"), x.reshape(-1, 4).T, strict=True))
+    table |= {"id": np.repeat(np.arange(n), 2), "route": np.tile(["1", "2"], n)}
+    table |= {"took": (took[:, None] == np.arange(2)).ravel(), "person": np.repeat(np.arange(persons), 2 * sets)}
+    table |= {"commute": np.repeat(commutes, 2 * sets), "car": np.repeat(has_car, 2 * sets)}
+    return ChoiceData.from_long(
+        table,
+        choice_set="id",
+        chosen="took",
+        alternative="route",
+        features=["tt", "tc", "hw", "ch"],
+        individual=["commute", "car"],
+        person="person",
+    )
+
+
+def latent_class(seeds: int, many: int) -> list[Row]:
+    """Compare the default starts, with several seeds, with many starts."""
+    of_swissmetro = {"formula": UTILITY, "membership": "GA + FIRST"}
+    cases: dict[str, tuple[ChoiceData, dict[str, Any]]] = {
+        "swissmetro, 3": (swissmetro(), {"classes": 3, **of_swissmetro}),
+        "electricity, 3": (electricity(), {"classes": 3}),
+        "electricity, 4": (electricity(), {"classes": 4}),
+        "routes, 2": (routes(), {"classes": 2, "formula": "tt + tc + hw + ch", "reference": "1"}),
+    }
+    table = Table(
+        f"\nlatent class logits: {seeds} seeds against {many} starts",
+        {
+            "table, classes": "",
+            f"best of {many}": ".3f",
+            "lowest": ".3f",
+            "highest": ".3f",
+            "starts": "",
+            "at maximum": "",
+            "CPU s": ".2f",
+        },
+        first=16,
+    )
+    for label, (data, options) in cases.items():
+        best = LatentClassMNL(**options, starts=many).fit(data, seed=0).estimates_.log_likelihood
+        began = time.process_time()
+        models = [LatentClassMNL(**options).fit(data, seed=seed) for seed in range(seeds)]
+        cpu = (time.process_time() - began) / seeds
+        values = [model.estimates_.log_likelihood for model in models]
+        records = [model.record_.starts for model in models]
+        table.add(
+            {
+                "table, classes": label,
+                f"best of {many}": best,
+                "lowest": min(values),
+                "highest": max(values),
+                "starts": f"{min(r.starts for r in records)}-{max(r.starts for r in records)}",
+                "at maximum": f"{min(r.at_maximum for r in records)}-{max(r.at_maximum for r in records)}",
+                "CPU s": cpu,
+            }
+        )
+    return table.rows
+
+
+def mixed(seeds: int) -> list[Row]:
+    """Compare 1, 5 and 10 starts, and the default."""
+    normal = dict.fromkeys(("time/100", "cost/100", "constant[CAR]", "constant[TRAIN]"), "normal")
+    in_wtp_space = {"time/100": "normal", "cost/100": "-lognormal"}
+    data = swissmetro()
+    cases: dict[str, dict[str, Any]] = {
+        "four correlated": {"random": normal, "correlated": True},
+        "WTP space": {"random": in_wtp_space, "wtp_space": "cost/100"},
+    }
+    columns = {"1 start": 1, "5 starts": 5, "10 starts": 10, "default": "auto"}
+    table = Table(
+        "\nmixed logits of swissmetro, 200 draws: log-likelihood, and CPU seconds of the default",
+        {"model, seed": "", **dict.fromkeys(columns, ".3f"), "CPU s": ".1f"},
+        first=20,
+    )
+    for label, options in cases.items():
+        for seed in range(seeds):
+            row: Row = {"model, seed": f"{label}, {seed}"}
+            for column, starts in columns.items():
+                began = time.process_time()
+                model = MixedMNL(formula=UTILITY, draws=200, **options, starts=starts).fit(data, seed=seed)
+                row |= {column: model.estimates_.log_likelihood, "CPU s": time.process_time() - began}
+            table.add(row)
+    return table.rows
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", choices=["latent-class", "mixed"], default=["latent-class", "mixed"])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--many", type=int, default=100)
+    arguments = parser.parse_args()
+    if "latent-class" in arguments.sections:
+        latent_class(arguments.seeds, arguments.many)
+    if "mixed" in arguments.sections:
+        mixed(min(arguments.seeds, 3))
