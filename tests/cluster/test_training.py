@@ -200,9 +200,16 @@ def test_an_unfinished_run_is_not_overwritten(data: pn.ChoiceData, tmp_path: Pat
         cluster.fit(pn.PCMCNet(**OPTIONS), data, run_folder=tmp_path)
 
 
-def test_models_without_epochs_are_rejected(data: pn.ChoiceData) -> None:
-    with pytest.raises(ConfigError, match="not supported by mnl"):
-        cluster.fit(pn.MNL(), data)
+@pytest.mark.parametrize("model", [pn.MNL(), pn.Boosted(), pn.Stacking(["pcmcnet", "mnl"])], ids=lambda m: m.name)
+def test_models_that_are_not_networks_are_rejected(model: Any, data: pn.ChoiceData) -> None:
+    """A stack contains networks, but also models that are not fitted in batches."""
+    with pytest.raises(ConfigError, match=f"Ray workers cannot fit {model.name}.* in one process"):
+        cluster.fit(model, data)
+
+
+def test_ensembles_of_networks_share_batches() -> None:
+    assert pn.Ensemble("pcmcnet").shares_batches
+    assert not pn.Ensemble("boosted").shares_batches
 
 
 def test_resuming_needs_a_folder(data: pn.ChoiceData) -> None:

@@ -205,16 +205,19 @@ def fit(
     Raises
     ------
     ConfigError
-        If Ray is not available, or the model does not train in epochs.
+        If Ray is not available, or the model is neither a network nor an ensemble of networks.
     InputError
         If ``run_folder`` is needed but missing, or holds an unfinished run and ``resume`` is False.
     TrainingError
         If training fails, or workers die too often. The run folder keeps the last checkpoint.
     """
     require_number("failures", failures, whole=True, low=0)
-    if not isinstance(model, ChoiceModel) or not model.stops_early:
+    if not isinstance(model, ChoiceModel) or not model.shares_batches:
         name = model.name if isinstance(model, ChoiceModel) else repr(model)
-        raise ConfigError(f"workers are not supported by {name}, which is not a network: fit it in one process.")
+        raise ConfigError(
+            f"Ray workers cannot fit {name}: only a network, or an ensemble of networks, can share its batches among "
+            f"workers. Fit {name} in one process (on the command line: without --engine ray)."
+        )
     if resume and run_folder is None:
         raise InputError("resume=True needs the run_folder of the run to continue.")
     with ray_connection(workers) as ray, ExitStack() as stack:

@@ -124,6 +124,7 @@ class NeuralModel(ChoiceModel):
 
     stops_early = True
     streams = True
+    shares_batches = True
     reads_contents = True
     config: NetworkConfig
     _state: FittedNetwork
