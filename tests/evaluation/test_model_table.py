@@ -69,9 +69,24 @@ def test_other_models_show_only_their_goodness_of_fit(data: ChoiceData) -> None:
     result = table(models, data=data)
     assert result.columns[1].rows == {}
     assert result.columns[1].fit["log-likelihood"] == pytest.approx(-np.log(data.sizes).sum())
-    assert result.notes[-1] == "Log-likelihood of Uniform: computed on data."
+    assert result.notes[-1] == "Goodness of fit: computed on data, from the probabilities of each choice set."
+    assert result.columns[0].fit == pytest.approx(table(models).columns[0].fit)
     assert table(models).notes[-1] == "Log-likelihood of Uniform: not computed; pass data to compute it."
     assert "p < 0.1" not in str(table(models[1:]))
+
+
+def test_a_test_part_determines_the_whole_goodness_of_fit(data: ChoiceData) -> None:
+    """Both columns have the log-likelihood and the number of the 60 test sets; AIC and BIC belong to the 240 others."""
+    train, test = data[:240], data[240:]
+    models = {"logit": MNL(formula="x | 0").fit(train), "network": Uniform().fit(train), "all": MNL().fit(data)}
+    result = table(models, data=test)
+    for column, model in zip(result.columns, models.values(), strict=True):
+        assert column.fit["log-likelihood"] == pytest.approx(60 * model.score(test))
+        assert column.fit["choice sets"] == 60
+    shown = [line.split("  ")[0] for line in str(result).splitlines()]
+    assert not {"AIC", "BIC", "adjusted rho-squared", "constants-only log-likelihood"} & set(shown)
+    assert result.notes[1] == "Goodness of fit: computed on data, from the probabilities of each choice set."
+    assert result.notes[2].startswith("Left out for logit, all: constants-only log-likelihood, adjusted rho-squared,")
 
 
 def test_errors_may_differ_by_model_or_come_from_the_bootstrap(data: ChoiceData) -> None:
@@ -130,8 +145,11 @@ def test_calibrated_constants_have_neither_errors_nor_stars(data: ChoiceData) ->
     assert result._estimate(row) == f"{row.estimate:.4g}"
     assert result.columns[1].rows["x"] == result.columns[0].rows["x"]
     assert "(calibrated)" in str(result)
-    assert result.notes[-1] == (
-        "The constants of moved were calibrated to known shares after the fit and have no standard errors; "
-        "goodness-of-fit statistics refer to the fit before calibration."
+    assert result.notes[-2:] == (
+        "The constants of moved were calibrated to known shares after the fit and have no standard errors.",
+        "The goodness of fit of moved is that before calibration.",
     )
     assert not any("moved" in note for note in table(model).notes)
+    on_data = table({"moved": moved}, data=data)
+    assert on_data.columns[0].fit["log-likelihood"] == pytest.approx(len(data) * moved.score(data))
+    assert not any("before calibration" in note for note in on_data.notes)

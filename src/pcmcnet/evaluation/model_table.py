@@ -17,7 +17,7 @@ import pyarrow as pa
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
-from pcmcnet.evaluation.report import FIT_STATISTICS, fit_statistics
+from pcmcnet.evaluation.report import FIT_STATISTICS, TRAINING_STATISTICS, fit_statistics
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
@@ -25,6 +25,7 @@ from pcmcnet.models.logit.standard_errors import Errors, EstimateRow, estimate_r
 from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
 
 ErrorKind = Errors | BootstrapErrors | None
+FitStatistics = Mapping[str, float | None]
 
 _STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 
@@ -35,7 +36,7 @@ class ModelColumn(NamedTuple):
     model: str
     part: str  # name of the class; "" for a model without classes
     rows: Mapping[str, EstimateRow]
-    fit: Mapping[str, float | None]  # goodness of fit; empty for all classes of a model but the first
+    fit: FitStatistics  # goodness of fit; empty for all classes of a model but the first
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -125,8 +126,9 @@ def table(
     stars
         Whether stars mark small p-values. Default True.
     data
-        Choice sets on which to compute the log-likelihood of networks and other models that are not logits. Default
-        None: the log-likelihood of these models is left out.
+        Choice sets on which to compute the goodness of fit of all models, such as a test part. AIC, BIC and other
+        statistics that belong to the fit are left out for models that were not fitted to these choice sets. Default
+        None: the goodness of fit of a logit is that of its fit, and other models have none.
 
     Returns
     -------
@@ -154,10 +156,12 @@ def table(
     for argument, values in (("names", heads), ("errors", kinds)):
         if len(values) != len(models):
             raise InputError(f"{argument}: expected one entry for each of {len(models)} models, got {len(values)}.")
+    fits = [fit_statistics(model, data) for model in models]
     columns: list[ModelColumn] = []
-    for head, model, kind in zip(heads, models, kinds, strict=True):
-        columns += _columns(head, model, kind, data)
-    return ModelTable(columns=tuple(columns), stars=stars, notes=tuple(_notes(heads, models, kinds, data)))
+    for head, model, kind, fit in zip(heads, models, kinds, fits, strict=True):
+        columns += _columns(head, model, kind, fit)
+    notes = [*_notes_on_estimates(heads, models, kinds), *_notes_on_fit(heads, models, fits, on_data=data is not None)]
+    return ModelTable(columns=tuple(columns), stars=stars, notes=tuple(notes))
 
 
 def _heads(models: Sequence[ChoiceModel]) -> list[str]:
@@ -166,9 +170,8 @@ def _heads(models: Sequence[ChoiceModel]) -> list[str]:
     return [f"{kind} ({kinds[:k].count(kind) + 1})" if kinds.count(kind) > 1 else kind for k, kind in enumerate(kinds)]
 
 
-def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | None) -> list[ModelColumn]:
+def _columns(head: str, model: ChoiceModel, kind: ErrorKind, fit: FitStatistics) -> list[ModelColumn]:
     """Return the table columns of a model: a single column, or one per latent class."""
-    fit = fit_statistics(model, data)
     if not isinstance(model, LogitModel):
         return [ModelColumn(head, "", {}, fit)]
     if isinstance(kind, BootstrapErrors):
@@ -211,10 +214,8 @@ def _format_statistic(name: str, value: float | None) -> str:
     return "" if value is None else f"{value:{FIT_STATISTICS[name]}}"
 
 
-def _notes(
-    heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[ErrorKind], data: ChoiceData | None
-) -> list[str]:
-    """Return notes on the kind of standard errors and on values that are not comparable across models."""
+def _notes_on_estimates(heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[ErrorKind]) -> list[str]:
+    """Return notes on the kind of standard errors and on estimates without standard errors."""
     logits = [(h, m, k) for h, m, k in zip(heads, models, kinds, strict=True) if isinstance(m, LogitModel)]
     kind_of = {
         h: f"bootstrap over {k.unit}" if isinstance(k, BootstrapErrors) else k or m.default_errors for h, m, k in logits
@@ -228,20 +229,35 @@ def _notes(
         m.estimates_.caveats(k or m.default_errors) for _, m, k in logits if not isinstance(k, BootstrapErrors)
     )
     notes += [f"{caveat[:1].upper()}{caveat[1:]}." for caveat in dict.fromkeys(chain.from_iterable(of_models))]
-    if any(model.estimates_.n_single for _, model, _ in logits):
-        notes.append("BIC counts only the choice sets with at least two alternatives.")
     if any(name.startswith("logsum") for _, m, _ in logits for name in m.estimates_.names):
         notes.append("Log-sums are tested against 1.")
     calibrated = [head for head, model, _ in logits if model.calibrated_constants]
     if calibrated:
         notes.append(
             f"The constants of {', '.join(calibrated)} were calibrated to known shares after the fit and have no "
-            f"standard errors; goodness-of-fit statistics refer to the fit before calibration."
+            f"standard errors."
         )
+    return notes
+
+
+def _notes_on_fit(
+    heads: Sequence[str], models: Sequence[ChoiceModel], fits: Sequence[FitStatistics], *, on_data: bool
+) -> list[str]:
+    """Return notes on the choice sets that the goodness of fit refers to."""
+    logits = [(h, m, fit) for h, m, fit in zip(heads, models, fits, strict=True) if isinstance(m, LogitModel)]
+    notes = []
+    if any(model.estimates_.n_single and fit["BIC"] is not None for _, model, fit in logits):
+        notes.append("BIC counts only the choice sets with at least two alternatives.")
+    if on_data:
+        notes.append("Goodness of fit: computed on data, from the probabilities of each choice set.")
+        if left_out := [head for head, _, fit in logits if fit["AIC"] is None]:
+            names = ", ".join(TRAINING_STATISTICS)
+            notes.append(f"Left out for {', '.join(left_out)}: {names}. They belong to the maximised log-likelihood.")
+        return notes
+    if calibrated := [head for head, model, _ in logits if model.calibrated_constants]:
+        notes.append(f"The goodness of fit of {', '.join(calibrated)} is that before calibration.")
     if len({model.table_.fingerprint for model in models}) > 1:
         notes.append("The models were fitted to different tables: their log-likelihoods are not comparable.")
-    without_estimates = [h for h, m in zip(heads, models, strict=True) if not isinstance(m, LogitModel)]
-    if without_estimates:
-        source = "computed on data" if data is not None else "not computed; pass data to compute it"
-        notes.append(f"Log-likelihood of {', '.join(without_estimates)}: {source}.")
+    if others := [head for head, model in zip(heads, models, strict=True) if not isinstance(model, LogitModel)]:
+        notes.append(f"Log-likelihood of {', '.join(others)}: not computed; pass data to compute it.")
     return notes

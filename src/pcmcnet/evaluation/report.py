@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 # -- Goodness of fit ---------------------------------------------------------------------------------------------------
 # Goodness-of-fit statistics as in the tables of papers: likelihoods, rho-squared, information criteria, sizes.
 #
-# The statistics of a logit are part of its estimates. For other models they are computed on given choice sets, except
-# AIC and BIC, which are not defined because these models are not estimated by maximum likelihood only.
+# The statistics of a logit are part of its estimates and refer to its training choice sets. On given choice sets, those
+# of all models are computed from the predicted probabilities. AIC, BIC and the other TRAINING_STATISTICS depend on the
+# fit, so they are undefined for models that are not logits and on choice sets that a logit was not fitted to.
 
 FIT_STATISTICS = {  # name -> number format
     "log-likelihood": ".3f",
@@ -49,32 +50,53 @@ FIT_STATISTICS = {  # name -> number format
     "persons": ",.0f",
     "parameters": ",.0f",
 }
+TRAINING_STATISTICS = ("constants-only log-likelihood", "adjusted rho-squared", "AIC", "BIC")
+_SAME_LIKELIHOOD = 1e-8  # relative difference of two ways to add up a log-likelihood
 
 
 def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
-    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; undefined statistics are None."""
+    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; undefined statistics are None.
+
+    Without ``data``, all statistics refer to the training choice sets. With ``data``, all of them refer to ``data``.
+    """
     facts = model.require_fitted().facts
     statistics: dict[str, float | None] = dict.fromkeys(FIT_STATISTICS)
-    sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons"), "parameters": model.num_parameters}
-    statistics |= sizes
-    if isinstance(model, LogitModel):
-        estimates = model.estimates_
-        return statistics | {
-            "log-likelihood": estimates.log_likelihood,
-            "null log-likelihood": estimates.null_log_likelihood,
-            "constants-only log-likelihood": estimates.constants_log_likelihood,
-            "rho-squared": estimates.rho_squared,
-            "adjusted rho-squared": estimates.adjusted_rho_squared,
-            "AIC": estimates.aic,
-            "BIC": estimates.bic,
-            "choice sets": estimates.n_sets,
-        }
-    if data is not None and gives_of(model) == "probabilities":
-        value = model.score(data) * float(data.weights.sum())
-        null = -float(data.weights @ np.log(data.sizes))
-        statistics |= {"log-likelihood": value, "null log-likelihood": null}
-        statistics["rho-squared"] = round(1 - value / null, 9) + 0.0 if null else 0.0  # no negative zero
+    statistics["parameters"] = model.num_parameters
+    if data is None:
+        sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons")}
+        return statistics | sizes | (_training_statistics(model) if isinstance(model, LogitModel) else {})
+    # 1. Count the choice sets and persons of the given data.
+    sets = data.with_positive_weight()
+    statistics["choice sets"] = len(sets)
+    statistics["persons"] = None if data.schema.person is None else len(np.unique(sets.groups()))
+    if gives_of(model) != "probabilities":
+        return statistics
+    # 2. Add up the log-likelihood of the choices.
+    value = model.score(sets) * float(sets.weights.sum())
+    null = -float(sets.weights @ np.log(sets.sizes))
+    rho_squared = round(1 - value / null, 9) + 0.0 if null else 0.0  # no negative zero
+    statistics |= {"log-likelihood": value, "null log-likelihood": null, "rho-squared": rho_squared}
+    # 3. Add the other statistics of a logit if its maximised log-likelihood is that of the given data.
+    if isinstance(model, LogitModel) and model.table_.fingerprint == data.fingerprint():
+        of_training = _training_statistics(model)
+        if np.isclose(value, of_training["log-likelihood"], rtol=_SAME_LIKELIHOOD):
+            statistics |= {name: of_training[name] for name in TRAINING_STATISTICS}
     return statistics
+
+
+def _training_statistics(model: LogitModel) -> dict[str, Any]:
+    """Return the goodness-of-fit statistics of a logit on its training choice sets."""
+    estimates = model.estimates_
+    return {
+        "log-likelihood": estimates.log_likelihood,
+        "null log-likelihood": estimates.null_log_likelihood,
+        "constants-only log-likelihood": estimates.constants_log_likelihood,
+        "rho-squared": estimates.rho_squared,
+        "adjusted rho-squared": estimates.adjusted_rho_squared,
+        "AIC": estimates.aic,
+        "BIC": estimates.bic,
+        "choice sets": estimates.n_sets,
+    }
 
 
 # -- Report ------------------------------------------------------------------------------------------------------------
