@@ -105,29 +105,5 @@ class MNL(LogitModel):
         """
         return self.design_.utilities(data, self.estimates_.values if coefficients is None else coefficients)
 
-    def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
-        """Return own and cross elasticities of the choice probabilities, with standard errors (delta method).
-
-        Elasticities are averaged over the choice sets, weighted by predicted probabilities (sample enumeration).
-
-        Parameters
-        ----------
-        data
-            Choice sets to average over.
-        column
-            Numeric feature that changes.
-        errors
-            Kind of standard errors: "classical", "robust" or "clustered". The option ``errors`` sets the default.
-
-        Returns
-        -------
-        Elasticities
-            Percentage change in a probability when the feature rises by one per cent, for each pair of labels. Without
-            labels, there is one own elasticity and one cross elasticity. The result prints as a table.
-
-        Raises
-        ------
-        InputError
-            If ``column`` is not a numeric feature of the utility, or ``data`` has no choice sets.
-        """
-        return elasticities(self, data, column, self._error_kind(errors))
+    def _elasticities(self, data: ChoiceData, column: str, errors: Errors) -> Elasticities:
+        return elasticities(self, data, column, errors)

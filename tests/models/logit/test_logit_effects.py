@@ -8,12 +8,13 @@ from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import InputError, NotFittedError
-from pcmcnet.insight.elasticity import slopes
-from pcmcnet.models import MNL, LatentClassMNL
+from pcmcnet.insight.elasticity import elasticity, slopes
+from pcmcnet.models import MNL, MODELS, LatentClassMNL, Uniform
 from pcmcnet.models.logit.logit_effects import (
     mean_cross_responses,
     mean_rival_responses,
     own_responses,
+    share_elasticities,
     step_sizes,
     weighted_group_means,
 )
@@ -253,3 +254,47 @@ def test_responses_are_averaged_over_sets_with_the_responding_group() -> None:
 def test_a_step_is_relative_to_the_value_or_to_the_mean_size() -> None:
     assert step_sizes(np.array([-2.0, 0.0, np.nan, 6.0])).tolist() == pytest.approx([2.0, 2.0, 2.0, 6.0])
     assert step_sizes(np.zeros(2)).tolist() == [1.0, 1.0]
+
+
+# -- elasticities of other logits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_differences_of_shares_agree_with_the_closed_form(labels: bool) -> None:
+    """In a multinomial logit, both ways give the same elasticities and the same standard errors."""
+    data = trips(labels=labels)
+    model = MNL(formula="cost + time/60").fit(data)
+    expected, result = model.elasticities(data, "cost"), share_elasticities(model, data, "cost", "robust")
+    assert [(e.of, e.when) for e in result.entries] == [(e.of, e.when) for e in expected.entries]
+    for ours, theirs in zip(result.entries, expected.entries, strict=True):
+        # The difference of shares has an error of the square of its step, 1e-4.
+        assert ours.value == pytest.approx(theirs.value, rel=1e-6)
+        assert ours.error == pytest.approx(theirs.error, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["nested-mnl", "cross-nested-mnl", "mixed-mnl", "lc-mnl"])
+def test_elasticities_of_every_logit_have_standard_errors(name: str) -> None:
+    """The values are the averages of finite differences within each choice set."""
+    data = trips(labels=True)
+    options: dict[str, dict[str, Any]] = {
+        "nested-mnl": {"nests": {"bus": "land", "car": "land", "bike": "own"}, "fixed": {"logsum[land]": 0.8}},
+        "cross-nested-mnl": {
+            "nests": {"a": ["bus", "car"], "b": ["car", "bike"]},
+            "fixed": {"logsum[a]": 0.8, "logsum[b]": 0.7},
+        },
+        "mixed-mnl": {"random": {"cost": "normal"}, "draws": 20},
+        "lc-mnl": {"classes": 2, "starts": 2, "prior": 0.1},
+    }
+    model = MODELS[name](formula="cost + time/60", **options[name]).fit(data)
+    result = model.elasticities(data, "cost")
+    assert len(result.entries) == 9
+    expected = elasticity(model, data, "cost", method="differences", step=1e-3).between()
+    for entry in result.entries:
+        assert entry.value == pytest.approx(expected[entry.of, entry.when], rel=1e-3, abs=1e-5)  # float32 columns
+        assert 0 < entry.error < 100
+
+
+def test_other_models_are_referred_to_the_bootstrap() -> None:
+    data = trips(labels=True)
+    with pytest.raises(InputError, match=r"Uniform has no standard errors: .* for their intervals pn\.bootstrap"):
+        Uniform().fit(data).elasticities(data, "cost")

@@ -286,6 +286,24 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """
         return any(member._has_kinks(column) for member in self.members_)
 
+    def elasticities(self, data: ChoiceData, column: str, errors: Any = None) -> Any:
+        """Raise InputError, because only logits have elasticities with standard errors by the delta method.
+
+        Parameters
+        ----------
+        data, column, errors
+            See :meth:`pcmcnet.models.logit.logit_model.LogitModel.elasticities`.
+
+        Raises
+        ------
+        InputError
+            If the model is not a logit.
+        """
+        raise InputError(
+            f"{type(self).__name__} has no standard errors: for elasticities use "
+            f"pcmcnet.insight.elasticity.elasticity(model, data, {column!r}), and for their intervals pn.bootstrap."
+        )
+
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
         """Return the model as a mixture of C logits, or None if it is not a mixture of logits.
 

@@ -125,6 +125,7 @@ def _marginal_utility(model: LogitModel, name: str, *, money: bool = False) -> t
 
 
 _STEP = 1e-5  # relative step of central differences
+_SHARE_STEP = 1e-4  # relative step of differences of probabilities, which are divided by a further step
 
 
 class Elasticity(NamedTuple):
@@ -206,6 +207,50 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     value, error = model.estimates_.delta(means, errors)
     rows = zip(names, value.tolist(), error.tolist(), strict=True)
     return Elasticities(column, tuple(Elasticity(of, when, v, e) for (of, when), v, e in rows))
+
+
+def share_elasticities(model: LogitModel, data: ChoiceData, column: str, errors: Errors) -> Elasticities:
+    """Return the result of :func:`elasticities` for any logit, by central differences of predicted probabilities.
+
+    The column is raised and lowered for all alternatives with a label, or for the k-th alternative of every set.
+    """
+    _require_numeric(model.design_, data, column)
+    labels, codes, offsets = _labels(data), _codes(data), data.offsets
+    weights: Floats = spread(data.weights, offsets)
+    position = np.arange(len(codes)) - spread(offsets[:-1], offsets)  # of an alternative in its set
+    of_pair = codes if labels else position
+
+    def means(values: Floats) -> Floats:
+        moved_model = model.with_values(values)
+        mass = weights * np.exp(moved_model._checked_log_proba(data))
+        share_mass = np.bincount(codes, mass)
+        by_label, own, rival, rival_mass = [], 0.0, 0.0, 0.0
+        for k in range(int(of_pair.max()) + 1):
+            # 1. Change in each probability, per relative change in the column of the k-th label or alternative.
+            is_changed = of_pair == k
+            up, down = (
+                np.exp(moved_model._checked_log_proba(_scaled(data, column, np.where(is_changed, factor, 1.0))))
+                for factor in (1 + _SHARE_STEP, 1 - _SHARE_STEP)
+            )
+            change = weights * (up - down) / (2 * _SHARE_STEP)
+            # 2. With labels, the elasticities of all shares; without labels, sums over own and other alternatives.
+            by_label.append(np.bincount(codes, change) / np.where(share_mass > 0, share_mass, 1.0))
+            is_rival = spread(data.sizes > k, offsets) & ~is_changed
+            own += change[is_changed].sum()
+            rival += change[is_rival].sum()
+            rival_mass += mass[is_rival].sum()
+        return np.concatenate(by_label) if labels else np.array([own / mass.sum(), rival / (rival_mass or 1.0)])
+
+    names = [(of, when) for when in labels for of in labels] or [("own", "own"), ("other", "own")]
+    value, error = model.estimates_.delta(means, errors)
+    rows = zip(names, value.tolist(), error.tolist(), strict=True)
+    return Elasticities(column, tuple(Elasticity(of, when, v, e) for (of, when), v, e in rows))
+
+
+def _scaled(data: ChoiceData, column: str, factors: Floats) -> ChoiceData:
+    """Return the table with a column multiplied by a factor for each alternative, in float64."""
+    changed = Numeric(_exact(data, column) * factors)  # type: ignore[arg-type]
+    return replace(data, features={**data.features, column: changed})
 
 
 def _labels(data: ChoiceData) -> list[str]:

@@ -29,7 +29,7 @@ from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import backquoted, parse_formula
-from pcmcnet.models.logit.logit_effects import willingness_to_pay
+from pcmcnet.models.logit.logit_effects import Elasticities, share_elasticities, willingness_to_pay
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_control, listed
@@ -481,6 +481,37 @@ class LogitModel(ChoiceModel):
             If a coefficient is not a constant marginal utility, such as the coefficient of log(cost) or of a product.
         """
         return willingness_to_pay(self, name, cost, self._error_kind(errors))
+
+    def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
+        """Return own and cross elasticities of the choice probabilities, with standard errors (delta method).
+
+        Elasticities are averaged over the choice sets, weighted by predicted probabilities (sample enumeration).
+
+        Parameters
+        ----------
+        data
+            Choice sets to average over.
+        column
+            Numeric feature that changes.
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered". The option ``errors`` sets the default.
+
+        Returns
+        -------
+        Elasticities
+            Percentage change in a probability when the feature rises by one per cent, for each pair of labels. Without
+            labels, there is one own elasticity and one cross elasticity. The result prints as a table.
+
+        Raises
+        ------
+        InputError
+            If ``column`` is not a numeric feature of the utility, or ``data`` has no choice sets.
+        """
+        return self._elasticities(data, column, self._error_kind(errors))
+
+    def _elasticities(self, data: ChoiceData, column: str, errors: Errors) -> Elasticities:
+        """Return the elasticities with standard errors of a kind."""
+        return share_elasticities(self, data, column, errors)
 
     def _files(self) -> dict[str, bytes]:
         estimates = self.estimates_
