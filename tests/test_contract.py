@@ -6,6 +6,7 @@ that recur, a weight, unavailable rows, and shuffled rows.
 
 import inspect
 import json
+import pickle
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, fields, is_dataclass
@@ -101,6 +102,16 @@ def test_options_are_keyword_only_shown_and_checked(name: str) -> None:
 def test_options_and_public_class_are_documented(name: str) -> None:
     assert (KINDS[name].__doc__ or "").strip()
     assert (KINDS[name].config_class.__doc__ or "").strip()
+
+
+# -- pickle --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pickled_model_gives_the_same_predictions(model: ChoiceModel, toy: ChoiceData) -> None:
+    """Processes of joblib, multiprocessing and Ray exchange models as pickles."""
+    copy = pickle.loads(pickle.dumps(model))
+    assert type(copy) is type(model)
+    np.testing.assert_array_equal(copy.predict_proba(toy), model.predict_proba(toy))
 
 
 # -- fit -----------------------------------------------------------------------------------------------------------

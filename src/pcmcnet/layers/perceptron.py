@@ -137,7 +137,7 @@ class Perceptron(nn.Module):
         *hidden, last = pairwise((width, *widths))
         self.layers = nn.ModuleList([*(nn.Linear(*each) for each in hidden), nn.Linear(*last, bias=last_bias)])
         self.dropout = Dropout(dropout)
-        self.activate = ACTIVATIONS[activation].apply
+        self.activation = activation  # the name, because a function could not be pickled
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_normal_(layer.weight)
@@ -148,7 +148,8 @@ class Perceptron(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layers: (..., D) -> (..., widths[-1])."""
+        activate = ACTIVATIONS[self.activation].apply
         for layer in self.layers[:-1]:
-            x = self.dropout(self.activate(layer(x)))
+            x = self.dropout(activate(layer(x)))
         out: Tensor = self.layers[-1](x)
         return out

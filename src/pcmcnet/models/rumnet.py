@@ -78,7 +78,7 @@ class RandomUtilities(SetNetwork):
         self.read_who = nn.Linear(d0, width, bias=False) if d0 else None
         self.read_unseen = nn.Linear(config.noise, width, bias=False)
         self.read_person = nn.Linear(config.noise, width, bias=False)
-        self.activate, self.dropout = ACTIVATIONS[config.activation].apply, Dropout(config.dropout)
+        self.activation, self.dropout = config.activation, Dropout(config.dropout)
         self.rest = Perceptron(
             width, (*config.hidden[1:], 1), activation=config.activation, dropout=config.dropout, start="zero"
         )
@@ -97,7 +97,7 @@ class RandomUtilities(SetNetwork):
         if self.read_who is not None:
             observed = observed + self.read_who(individual).unsqueeze(1)
         first = observed[:, :, None, None] + unseen.unsqueeze(3) + person[:, None, None]  # (B, J, K, K, H)
-        out: Tensor = self.rest(self.dropout(self.activate(first))).flatten(2)
+        out: Tensor = self.rest(self.dropout(ACTIVATIONS[self.activation].apply(first))).flatten(2)
         return out
 
     def logits(self, batch: Batch) -> Tensor:
