@@ -5,10 +5,15 @@ throughput, responses by status, and the memory of the server before and after, 
 
     python -m benchmarks.serving --seconds 20
     python -m benchmarks.serving --hostile --seconds 60
+    python -m benchmarks.serving --large --seconds 60
 
 With ``--hostile``, 64 clients send requests for ``--seconds`` without hostile clients, and for the same time with a
 tenth of hostile clients. Both alternate every ten seconds, so that other load on the machine affects both. Hostile
 clients abandon large requests, send four megabytes of brackets or broken JSON, or send a head or a body byte by byte.
+
+With ``--large``, ten clients send requests for one set for ``--seconds`` per kind, in turn without other clients and
+beside ten clients that ask for offers from 50 alternatives, for the rates of a set of 500, or for the probabilities of
+500 sets, and beside all thirty.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from pcmcnet.datasets import airline
 from pcmcnet.models import PCMCNet
 
 CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # TURN: seconds
+FEW = 10  # good clients, and clients of each kind of large request
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
 
 
@@ -102,9 +108,14 @@ async def load(address: str, bodies: list[bytes], clients: int, seconds: float) 
 
 
 def request(sets: list[dict[str, Any]]) -> bytes:
+    """Return a complete HTTP request for probabilities."""
+    return message("probabilities", {"sets": sets})
+
+
+def message(query: str, content: dict[str, Any]) -> bytes:
     """Return a complete HTTP request; a client library would be slower than the server."""
-    body = json.dumps({"sets": sets}).encode()
-    head = "POST /v1/probabilities HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    body = json.dumps(content).encode()
+    head = f"POST /v1/{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -210,10 +221,55 @@ def with_hostile(process: subprocess.Popen[str], address: str, sets: list[dict[s
     print(f"p99 with / without hostile clients: {slowest[1] / slowest[0]:.2f}")
 
 
+def large_requests(sets: list[dict[str, Any]]) -> dict[str, list[bytes]]:
+    """Return large requests of each kind."""
+
+    def wide(k: int, n: int) -> dict[str, Any]:
+        """Return a set with n alternatives of sets from the k-th on."""
+        several = [row for j in range(len(sets)) for row in sets[(k + j) % len(sets)]["alternatives"]]
+        return {**sets[k], "alternatives": (several * 10)[:n]}
+
+    return {
+        "offers": [message("offer", {"set": wide(k, 50), "revenue": "totalPrice"}) for k in range(FEW)],
+        "rates": [message("rates", {"set": wide(k, 500)}) for k in range(FEW)],
+        "probabilities": [request((sets[k:] + sets[:k]) * 5) for k in range(FEW)],
+    }
+
+
+def beside_large(address: str, sets: list[dict[str, Any]], seconds: float) -> None:
+    """Send requests for one set, in turn alone and beside large requests, and print the latencies by kind."""
+    small, large = [request([one]) for one in sets], large_requests(sets)
+    kinds = {"none": [], **{name: [name] for name in large}, "all": list(large)}
+    latencies: dict[str, list[float]] = {name: [] for name in kinds}
+    answers = {name: {kind: Counter[int]() for kind in of} for name, of in kinds.items()}
+    statuses = Counter[int]()
+    asyncio.run(load(address, small, FEW, 2))  # warm
+    asyncio.run(load(address, large["offers"][:1], 1, 1))
+    for _ in range(max(1, round(seconds / TURN))):
+        for name, of in kinds.items():
+            others = [ClientProcess(load, address, large[kind], FEW, TURN + 4) for kind in of]
+            if others:
+                time.sleep(3)  # until they have started
+            result = measure(address, small, FEW, TURN)
+            latencies[name] += result["latencies"]
+            statuses += result["statuses"]
+            for kind, other in zip(of, others, strict=True):
+                answers[name][kind] += other.result()["statuses"]
+            print(f"{name}: p99 {1e3 * np.quantile(result['latencies'], 0.99):.0f} ms", flush=True)
+    print(f"{FEW} clients, 1 set each, statuses {dict(statuses)}; beside {FEW} clients of each kind")
+    base = np.quantile(latencies["none"], 0.99)
+    for name, all_ in latencies.items():
+        p50, p99, slowest = 1e3 * np.quantile(all_, [0.5, 0.99, 1.0])
+        texts = "; ".join(f"{kind} {dict(counts)}" for kind, counts in answers[name].items())
+        ratio = p99 / (1e3 * base)
+        print(f"{name:<15}{p50:>8.0f}{p99:>8.0f}{slowest:>8.0f}{ratio:>8.2f}{len(all_):>8}  {texts}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20, help="total time, shared by the rows of the table")
     parser.add_argument("--hostile", action="store_true", help="64 clients, with and without hostile clients")
+    parser.add_argument("--large", action="store_true", help="10 clients, alone and beside clients of large requests")
     arguments = parser.parse_args()
     seconds = arguments.seconds / len(SHAPES)
     with tempfile.TemporaryDirectory() as folder:
@@ -221,9 +277,12 @@ def main() -> None:
         mean = np.mean([len(one["alternatives"]) for one in sets])
         process, address = start(Path(folder) / "model")
         print(f"itineraries, {mean:.0f} alternatives a set; network (64, 64)")
-        if arguments.hostile:
+        if arguments.hostile or arguments.large:
             try:
-                with_hostile(process, address, sets, arguments.seconds)
+                if arguments.hostile:
+                    with_hostile(process, address, sets, arguments.seconds)
+                if arguments.large:
+                    beside_large(address, sets, arguments.seconds)
             finally:
                 process.terminate()
                 process.wait()

@@ -106,6 +106,11 @@ def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
 # -- Processes ---------------------------------------------------------------------------------------------------------
 
 
+def can_start_interpreter() -> bool:
+    """Return True unless a new process would start a frozen program again instead of an interpreter."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
 def interpreter_command(program: str) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a new interpreter that runs a program.
 

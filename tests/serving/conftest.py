@@ -59,6 +59,12 @@ def requests_of(table: dict[str, Any]) -> list[dict[str, Any]]:
     return sets
 
 
+@pytest.fixture(autouse=True)
+def search_in_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search for offers in a thread, because a process takes seconds to start."""
+    monkeypatch.setattr("pcmcnet.serving.offer_search.can_start_interpreter", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def make_trips() -> Callable[..., dict[str, Any]]:
     return trips

@@ -1,8 +1,9 @@
-"""One worker thread serves all requests; the queue is bounded, and a bad request affects no other."""
+"""Small queries do not wait for large ones; the queue is bounded, and a bad request affects no other."""
 
 import asyncio
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -70,16 +71,13 @@ def test_waiting_requests_are_answered_in_one_batch(worker: Worker, slow: Slow) 
         submit(worker, 4),
         submit(worker, 5, 6),
         submit(worker, 7),
-        submit(worker, 8, 9, 10, 11, 12, 1),
     ]
     slow.may_go.set()
-    assert [answer.result(60).tolist() for answer in (first, *later)] == [
-        *([-1], [-2, -3], [-4], [-5, -6], [-7], [-8, -9, -10, -11, -12, -1])
-    ]
-    assert slow.sizes == [1, 5, 5, 1, 1], "at most 5 sets at once: a larger request in pieces, in turns with the others"
+    assert [answer.result(60).tolist() for answer in (first, *later)] == [[-1], [-2, -3], [-4], [-5, -6], [-7]]
+    assert slow.sizes == [1, 5, 1], "at most 5 sets at once"
     text = worker.metrics.text()
-    assert "pcmcnet_sets_predicted_total 13" in text
-    assert 'pcmcnet_batch_requests_bucket{le="2"} 4' in text
+    assert "pcmcnet_sets_predicted_total 7" in text
+    assert 'pcmcnet_batch_requests_bucket{le="2"} 2' in text
 
 
 def test_requests_to_different_models_are_not_mixed(worker: Worker, slow: Slow) -> None:
@@ -110,16 +108,56 @@ def test_the_worker_does_not_wait_for_cancelled_requests(worker: Worker, slow: S
         assert answer.result(60).tolist() == [-1]
 
 
-def test_small_requests_wait_for_one_chunk_of_a_large_one(worker: Worker, slow: Slow) -> None:
-    """Two requests have three chunks each; small requests arrive during the first chunk."""
+@pytest.mark.parametrize("query", ["log_proba", "rates", "offer"])
+def test_small_requests_do_not_wait_for_large_ones(query: Any, slow: Slow) -> None:
+    """100 pairs of a prediction are small. A prediction of 21^2 = 441 pairs is large, as are other queries of 100."""
+    begun, may_go = threading.Event(), threading.Event()
+
+    def held(data: Any) -> Any:
+        begun.set()
+        assert may_go.wait(60)
+        return [np.zeros((data.n_rows, data.n_rows))] if query == "rates" else np.zeros(data.n_rows)
+
+    def predict(data: ChoiceData) -> Any:
+        return held(data) if len(data.rows) > 10 else -data.features["price"].values.astype(float)
+
+    model = SimpleNamespace(predict_log_proba=predict, rates=held)
+    worker = Worker({"main": model}, ServeSettings(batch_pairs=100))  # type: ignore[dict-item]
+    large = ChoiceData.from_long(
+        {"s": [0] * (21 if query == "log_proba" else 10), "price": range(21 if query == "log_proba" else 10)},
+        choice_set="s",
+        features=["price"],
+    )
+    with worker.admit() as admission:
+        pending = admission.put(Job("main", query, large, evaluate=lambda model: held(large)))
+    assert begun.wait(60)
+    assert submit(worker, 3, 4).result(60).tolist() == [-3, -4]
+    assert not pending.done()
+    may_go.set()
+    assert not np.any(pending.result(60))
+    worker.close()
+
+
+def test_large_requests_of_all_kinds_take_turns(worker: Worker, slow: Slow) -> None:
+    """Two predictions of three chunks each alternate with each other and with the rates that arrive after them."""
+    order = []
+
+    def rates(data: ChoiceData) -> Any:
+        order.append("rates")
+        return [np.ones((150, 150))]
+
+    slow.rates = rates  # type: ignore[attr-defined]
     large = [submit(worker, *range(20, 35)), submit(worker, *range(40, 55))]
+    wide = ChoiceData.from_long({"s": [0] * 150, "price": range(150)}, choice_set="s", features=["price"])
     assert slow.begun.acquire(timeout=60)
-    small = [submit(worker, 1), submit(worker, 2, 3, 4, 5, 6), submit(worker, 7)]
+    with worker.admit() as admission:
+        pending = admission.put(Job("main", "rates", wide))
+    pending.add_done_callback(lambda _: order.append(len(slow.sizes)))
     slow.may_go.set()
-    assert [answer.result(60).tolist() for answer in small] == [[-1], [-2, -3, -4, -5, -6], [-7]]
     assert [len(answer.result(60)) for answer in large] == [15, 15]
     assert large[1].result().tolist() == [-float(price) for price in range(40, 55)]
-    assert slow.sizes == [5, 1, 5, 5, 5, 1, 5, 5, 5]
+    assert order == ["rates", 2], "after the first chunk of each prediction"
+    assert slow.sizes == [5] * 6
 
 
 def test_a_cancelled_large_request_stops_between_chunks(worker: Worker, slow: Slow) -> None:

@@ -55,13 +55,16 @@ _LEAST_GAIN = 1e-12  # smaller relative gains are rounding
 
 
 def local_search(
-    revenue: RevenueFunction, rows: ConstraintRows, starts: Bools
+    revenue: RevenueFunction, rows: ConstraintRows, starts: Bools, stop: Callable[[], bool] = bool
 ) -> tuple[Bools, Floats]:  # (B, n) -> (B, n), (B,)
-    """Improve each feasible offer until adding, removing or exchanging one alternative no longer raises revenue."""
+    """Improve each feasible offer until no addition, removal or exchange of one alternative raises revenue.
+
+    The search ends early, with the best offers so far, when ``stop`` returns True between two rounds.
+    """
     offers = starts.copy()
     active = np.arange(len(offers))
     values = revenue(offers, active)
-    while len(active):
+    while len(active) and not stop():
         moved = _step(revenue, rows, offers, values, active, _toggles)
         stuck = active[~moved]
         active = np.union1d(active[moved], stuck[_step(revenue, rows, offers, values, stuck, _exchanges)])

@@ -155,7 +155,8 @@ def _add_queries(app: FastAPI, service: Service) -> None:
 
     def add(path: str, handler: QueryHandler, schema: dict[str, Any], response: type, summary: str) -> None:
         async def respond(content: bytes, admission: Admission) -> Response:
-            return JSONResponse(await handler(await service.parse(content), admission))
+            result = await handler(await service.parse(content), admission)
+            return Response(await service.render(result), media_type="application/json")
 
         async def handle(request: Request) -> Response:
             with service.bodies.slot() as slot:

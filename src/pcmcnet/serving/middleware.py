@@ -60,7 +60,7 @@ async def _stop_on_disconnect(request: Request, limit: asyncio.Timeout) -> None:
 
 # -- Metrics -----------------------------------------------------------------------------------------------------------
 # Metrics in the text format of Prometheus. Paths that are not routes share one label, so that the number of labels is
-# bounded. Updated by the event loop and the worker thread.
+# bounded. Updated by the event loop and the worker threads.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -113,7 +113,7 @@ def timed_protocol(client_timeout: float) -> type[TimedProtocol]:
 # -- Server ------------------------------------------------------------------------------------------------------------
 
 
-# Seconds that the worker thread may hold the interpreter while requests wait to be read. With Python's default of 5 ms,
+# Seconds that a worker thread may hold the interpreter while requests wait to be read. With Python's default of 5 ms,
 # few requests are read during a batch, so that the next batch is small.
 _SWITCH_INTERVAL = 0.0005
 _CLOSE_SECONDS = 1  # for connections to close, after the time for requests to finish

@@ -16,18 +16,20 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult, local_search, starting_offers
+from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult
 from pcmcnet.decisions.constraints import ConstraintRows
-from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue, expected_revenue
-from pcmcnet.decisions.optimise_offer import improve_and_bound, structure_of
+from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue
+from pcmcnet.decisions.optimise_offer import structure_of
 from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean
 from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.serving.offer_search import SEARCH_SECONDS, search_offer, shared_searcher
 from pcmcnet.serving.request_body import (
     LARGE_BODY_BYTES,
     BodyReader,
     JsonSize,
     RequestError,
+    json_by_rows,
     parse_strict_json,
     unprocessable,
 )
@@ -274,14 +276,13 @@ def _requested_range(requested: Any, at: str) -> tuple[float, float]:
 # -- Offers ------------------------------------------------------------------------------------------------------------
 # The best offer: which alternatives of a set to show, to maximise revenue or the probability of one of them.
 #
-# Alternatives that are unavailable today are candidates, too. The worker thread computes how choices depend on the
-# offer; the search then runs in another thread, unless the model must be called for every offer.
+# Alternatives that are unavailable today are candidates, too. A worker thread computes how choices depend on the offer.
+# The search then runs in another process (`pcmcnet.serving.offer_search`), unless the model must be called for every
+# offer.
 
 
 MAX_OFFER_ALTERNATIVES = 50
 MAX_QUERIED_ALTERNATIVES = 15  # if the model must be called for every offer
-_PROOF_SECONDS = 1.0  # time limit of the proof of optimality
-_STARTS = 2  # local searches, in addition to the one from the current offer
 
 
 def make_all_available(entry: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
@@ -349,15 +350,7 @@ class OfferQuery:
         if len(self.revenue) > MAX_QUERIED_ALTERNATIVES:
             limit = f"expected at most {MAX_QUERIED_ALTERNATIVES} alternatives, got {len(self.revenue)}"
             raise PcmcNetError(f"{type(model).__name__} must be evaluated for every offer: {limit}.")
-        return value, self.search(value)
-
-    def search(self, value: OfferValue) -> SearchResult:
-        """Search for the best offer from a few starts, then try to prove its optimality within a second."""
-        starts = starting_offers(self.rows, self.revenue, _STARTS, np.random.default_rng(0))
-        if self.rows.allow(self.now[None])[0]:
-            starts = np.concatenate([starts, self.now[None]])
-        offers, values = local_search(lambda candidates, _: expected_revenue(value, candidates), self.rows, starts)
-        return improve_and_bound(value, self.rows, offers[values.argmax()], deadline=time.monotonic() + _PROOF_SECONDS)
+        return value, search_offer(value, self.rows, self.now, SEARCH_SECONDS)
 
     def response(self, value: OfferValue, best: SearchResult) -> dict[str, Any]:
         """Return the best offer, with indices as in the request."""
@@ -395,7 +388,7 @@ _READER_THREADS = 2  # more would block the interpreter for other requests
 
 
 class Service:
-    """The served models and their queries. A worker thread runs the models."""
+    """The served models and their queries. Worker threads run the models."""
 
     def __init__(self, main: ChoiceModel, baseline: ChoiceModel | None, settings: ServeSettings) -> None:
         self.models: dict[str, ChoiceModel] = {"main": main}
@@ -406,6 +399,7 @@ class Service:
         self.worker = Worker(self.models, settings)
         self.bodies = BodyReader(settings)
         self._max_size = JsonSize(settings.max_depth, settings.max_values)
+        self._searcher = shared_searcher()
         self._pool = ThreadPoolExecutor(_READER_THREADS, "pcmcnet-reader")
         self.inputs = input_columns(main.schema)
         self.readers = {
@@ -420,6 +414,11 @@ class Service:
         if len(content) > LARGE_BODY_BYTES:
             return await self._in_thread(parse_strict_json, content, self._max_size)
         return parse_strict_json(content, self._max_size)
+
+    async def render(self, result: Mapping[str, Any]) -> bytes:
+        """Return a response as JSON, computed in a thread if it is large."""
+        rows = max((len(value) for value in result.values() if isinstance(value, list)), default=0)
+        return await self._in_thread(json_by_rows, result) if rows > _MAX_SETS_IN_LOOP else json_by_rows(result)
 
     async def probabilities(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Return the probabilities of all choice sets."""
@@ -463,12 +462,14 @@ class Service:
         optional = ["revenue", "target", "keep", "least", "most", "model"]
         request = require_keys(body, required=["set"], optional=optional, at="the request")
         name = self._model(request)
+        until = time.monotonic() + self.settings.deadline
         now = (await self._read(name, [request["set"]])).rows
         data = await self._read(name, [make_all_available(request["set"], self.models[name].schema)])
         query = OfferQuery.read(request, data, now)
-        value, best = await asyncio.wrap_future(admission.put(Job(name, "offer", data, evaluate=query.evaluate)))
-        if best is None:
-            best = await self._in_thread(query.search, value)
+        with self._searcher.slot():
+            value, best = await asyncio.wrap_future(admission.put(Job(name, "offer", data, evaluate=query.evaluate)))
+            if best is None:
+                best = await self._searcher.search(value, query.rows, query.now, until)
         return query.response(value, best)
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:

@@ -45,9 +45,8 @@ class ServeSettings:
         Maximum number of requests in progress, counted from the end of their bodies (default 256). Further requests get
         status 503.
     batch_sets, batch_pairs
-        Maximum number of choice sets (default 1,000) and of pairs (default 100,000) in a batch. A larger request is
-        predicted in chunks, which alternate with the batches of other requests. A batch of 100,000 pairs takes 50 ms
-        for a network of 64x64 units.
+        Maximum number of choice sets (default 1,000) and of pairs (default 100,000) in a batch of small requests, or in
+        a chunk of a large one. A batch of 100,000 pairs takes 50 ms for a network of 64x64 units.
     gather
         Time that the first request of a batch waits for requests that are still being read, in seconds (default 0.003).
     head_timeout, body_timeout

@@ -1,10 +1,12 @@
-"""One worker thread that runs the models for all requests.
+"""Two worker threads that run the models for all requests: one for small queries and one for large queries.
 
-Requests that arrive while the thread is busy are predicted together in one batch. When the thread is free, it waits a
-few milliseconds for requests that are still being read. A query that is too large for one batch is split into chunks,
-which alternate with the batches of small queries: small queries do not wait until the large one is complete, and a
-cancelled query stops between two chunks. The number of requests in progress is limited. Further requests are rejected
-immediately. A query that fails does not affect the other queries in its batch.
+The cost of a query is its number of ordered pairs of alternatives, times a factor for the kind of query. Queries up to
+a limit are small. Small queries that arrive while their thread is busy are predicted together in one batch. When the
+thread is free, it waits a few milliseconds for requests that are still being read. Large queries of all kinds take
+turns in the other thread, each with one chunk of its choice sets at a time. So a small query waits for other small ones
+only, and a large query for one chunk of each other large query. A cancelled query stops between two chunks. The number
+of requests in progress is limited. Further requests are rejected immediately. A query that fails does not affect the
+other queries in its batch.
 """
 
 from __future__ import annotations
@@ -79,10 +81,14 @@ def _append_categories(columns: Sequence[Categorical]) -> Categorical:
 
 
 # -- Jobs --------------------------------------------------------------------------------------------------------------
-# The queries of the worker, and the chunks of a large query.
+# The queries of the workers, and the chunks of a large query.
 
 
 QueryKind = Literal["log_proba", "rates", "offer"]
+# Cost of one ordered pair of alternatives: rates are predicted beside the probabilities, and an offer compares its
+# formula with the predictions for 16 offers.
+COST_PER_PAIR: dict[QueryKind, int] = {"log_proba": 1, "rates": 2, "offer": 16}
+MAX_SMALL_COST = 10_000  # 5 ms for a network of 64x64 units
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,11 @@ class Job:
     def pairs(self) -> int:
         """Number of ordered pairs of alternatives."""
         return int((self.data.sizes**2).sum())
+
+    @property
+    def cost(self) -> int:
+        """Estimated running time, in units of one ordered pair in a prediction."""
+        return COST_PER_PAIR[self.query] * self.pairs
 
     def can_batch_with(self, other: Job) -> bool:
         """Return True if one call to the model can compute both queries."""
@@ -133,10 +144,12 @@ class ChunkedJob:
     def __init__(self, job: Job, sets: int, pairs: int) -> None:
         self.job = job
         self._starts = [*chunk_starts(job.data.sizes**2, sets, pairs), len(job.data)]
-        self._results: list[Floats] = []
+        self._results: list[Any] = []
 
     def next(self) -> Job:
         """Return the query about the next chunk."""
+        if len(self._starts) == 2:  # nothing to split
+            return replace(self.job, result=Future())
         start, stop = self._starts[len(self._results) :][:2]
         return replace(self.job, data=self.job.data.subset(np.arange(start, stop)), result=Future())
 
@@ -149,7 +162,7 @@ class ChunkedJob:
         self._results.append(chunk.result.result())
         more = len(self._results) + 1 < len(self._starts)
         if not more:
-            self.job.finish(np.concatenate(self._results))
+            self.job.finish(np.concatenate(self._results) if len(self._results) > 1 else self._results[0])
         return more
 
 
@@ -190,7 +203,7 @@ def has_single_chain(model: ChoiceModel) -> TypeGuard[HasRates]:
 
 
 class Worker:
-    """The worker thread and its queues. The thread starts with the first job."""
+    """The worker threads and their queues. Each thread starts with its first job."""
 
     def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
         self.models = models
@@ -200,10 +213,9 @@ class Worker:
         self._unqueued = 0  # admitted requests that are still being parsed
         self._waiting: deque[Job] = deque()
         self._large: deque[ChunkedJob] = deque()
-        self._large_next = False  # True if a chunk is next
         self._changed = Condition()
         self._closed = False
-        self._thread: Thread | None = None
+        self._threads: dict[str, Thread] = {}  # by name
 
     # -- on the event loop ------------------------------------------------------------------------------------
 
@@ -235,19 +247,24 @@ class Worker:
     def put(self, job: Job, *, first: bool) -> Future[Any]:
         """Queue a job. ``first`` is True for the first job of a request."""
         sets, pairs = self.settings.batch_sets, self.settings.batch_pairs
-        fits = job.query != "log_proba" or (len(job.data) <= sets and job.pairs <= pairs)
-        large = None if fits else ChunkedJob(job, sets, pairs)
+        is_small = len(job.data) <= sets and job.cost <= min(MAX_SMALL_COST, pairs)
         with self._changed:
             self._unqueued -= first
-            if large is None:
+            if is_small:
                 self._waiting.append(job)
+                self._start("pcmcnet-small", self._run_small)
             else:
-                self._large.append(large)
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="pcmcnet-worker", daemon=True)
-                self._thread.start()
+                self._large.append(ChunkedJob(job, sets, pairs))
+                self._start("pcmcnet-large", self._run_large)
             self._changed.notify_all()
         return job.result
+
+    def _start(self, name: str, run: Callable[[], None]) -> None:
+        """Start a thread unless it is running."""
+        if name not in self._threads:
+            thread = Thread(target=run, name=name, daemon=True)
+            thread.start()
+            self._threads[name] = thread
 
     def open(self) -> None:
         """Admit requests again after a stop."""
@@ -266,36 +283,46 @@ class Worker:
             self._changed.notify_all()
 
     def close(self, timeout: float | None = None) -> None:
-        """Admit no more requests, compute those in the queue, and wait at most ``timeout`` seconds for the thread."""
+        """Admit no more requests, compute those in the queues, and wait at most ``timeout`` seconds for the threads."""
         self.stop()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(timeout)
+        threads, self._threads = self._threads, {}
+        until = None if timeout is None else monotonic() + timeout
+        for thread in threads.values():
+            thread.join(None if until is None else max(0.0, until - monotonic()))
 
-    # -- on the thread ----------------------------------------------------------------------------------------
+    # -- on the threads ---------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (work := self._next()) is not None:
-            if isinstance(work, list):
-                self._finish(work)
-            elif not work.job.result.cancelled():
-                chunk = work.next()
-                self._finish([chunk])
-                if work.add(chunk):
-                    with self._changed:
-                        self._large.append(work)
+    def _run_small(self) -> None:
+        while (batch := self._next_small()) is not None:
+            self._finish(batch)
 
-    def _next(self) -> list[Job] | ChunkedJob | None:
-        """Wait for the next batch or large query. Return None when the worker is closed and the queues are empty."""
+    def _run_large(self) -> None:
+        """Compute one chunk of each large query in turn."""
+        while (work := self._next_large()) is not None:
+            if work.job.result.cancelled():
+                continue
+            chunk = work.next()
+            self._finish([chunk])
+            if work.add(chunk):
+                with self._changed:
+                    self._large.append(work)
+
+    def _next_large(self) -> ChunkedJob | None:
+        """Wait for the next large query. Return None when the worker is closed and the queue is empty."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._large or self._closed)
-            if not self._waiting and not self._large:
-                return None
-            # Chunks of large queries alternate with batches of small ones.
-            if self._large and (self._large_next or not self._waiting):
-                self._large_next = False
+            self._changed.wait_for(lambda: self._large or self._closed)
+            if self._large:
                 return self._large.popleft()
-            self._large_next = True
+            self._threads.pop("pcmcnet-large", None)  # a later query starts a new thread
+            return None
+
+    def _next_small(self) -> list[Job] | None:
+        """Wait for the next batch of small queries. Return None when the worker is closed and the queue is empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                self._threads.pop("pcmcnet-small", None)  # a later query starts a new thread
+                return None
             # Wait briefly for requests that are still being parsed, unless the batch is full.
             until = monotonic() + self.settings.gather
             while self._waiting and self._unqueued > 0 and (left := until - monotonic()) > 0:

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pcmcnet.checks import require_number
-from pcmcnet.concurrency import interpreter_command
+from pcmcnet.concurrency import can_start_interpreter, interpreter_command
 from pcmcnet.errors import PcmcNetError
 
 T = TypeVar("T")
@@ -78,8 +78,7 @@ def workers_for(number: int | None, values: float = 0.0) -> Processes:
     ``values`` is the number of values in the table.
     """
     if number is None:
-        can_start = sys.executable and not getattr(sys, "frozen", False)  # a frozen program would start itself again
-        use_default = values >= _MIN_PARALLEL_VALUES and can_start
+        use_default = values >= _MIN_PARALLEL_VALUES and can_start_interpreter()
         return Processes(min(_DEFAULT_WORKERS, os.cpu_count() or 1) if use_default else 1)
     require_number("workers", number, whole=True, low=1)
     return Processes(number)
@@ -90,7 +89,7 @@ class Processes:
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
-        self._helpers: list[_Helper] = []
+        self._helpers: list[HelperProcess] = []
         self._depth = 0  # of nested with blocks
 
     def __enter__(self) -> Processes:
@@ -99,7 +98,7 @@ class Processes:
             helper.end(kill=True)
             self._helpers.remove(helper)
         while len(self._helpers) < self.count - 1:
-            self._helpers.append(_Helper())
+            self._helpers.append(HelperProcess())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
@@ -131,7 +130,7 @@ class _SharedItems:
         self.taken, self.stopped, self.workers = 0, False, 1
         self.change = threading.Condition()
 
-    def results(self, helpers: Sequence[_Helper]) -> Iterator[Any]:
+    def results(self, helpers: Sequence[HelperProcess]) -> Iterator[Any]:
         """Yield results in the order of the items."""
         pickled = pickle.dumps(self.function)
         self.workers += len(helpers)
@@ -173,7 +172,7 @@ class _SharedItems:
             self.outcomes[number] = outcome
             self.change.notify_all()
 
-    def _feed(self, helper: _Helper, function: bytes) -> None:
+    def _feed(self, helper: HelperProcess, function: bytes) -> None:
         """Send items to a helper. The next item is sent before the last result is read, so the helper does not wait.
 
         Items must fit into the buffer of a pipe, because the helper does not read the next item while it processes one.
@@ -201,14 +200,14 @@ class _SharedItems:
                 self._finish(number, (False, PcmcNetError(message)))
 
 
-class _Helper:
+class HelperProcess:
     """A helper process with the import path of the current process, but without the working folder.
 
-    ``ready`` is set when its imports are finished.
+    ``ready`` is set when its imports are finished, including that of ``module``, which its tasks may need.
     """
 
-    def __init__(self) -> None:
-        command, environment = interpreter_command(_PROGRAM)
+    def __init__(self, module: str | None = None) -> None:
+        command, environment = interpreter_command(_PROGRAM if module is None else f"import {module}; {_PROGRAM}")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -1,0 +1,136 @@
+"""Searches for offers, one at a time, in a separate process with low priority.
+
+A search takes up to a few seconds of Python code. In a thread of the server, it would take the interpreter lock from
+the threads that read and answer other requests. The process is shared by all services of the server's process and
+starts with the first search. The number of searches in progress is limited; further requests get status 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache
+
+import numpy as np
+
+from pcmcnet.arrays import Bools
+from pcmcnet.concurrency import can_start_interpreter
+from pcmcnet.data.scan.workers import HelperProcess
+from pcmcnet.decisions.branch_and_bound import SearchResult, local_search, starting_offers
+from pcmcnet.decisions.constraints import ConstraintRows
+from pcmcnet.decisions.offer_value import OfferValue, expected_revenue
+from pcmcnet.decisions.optimise_offer import improve_and_bound
+from pcmcnet.layers.threads import one_thread_per_operation
+from pcmcnet.serving.request_body import RequestError, busy
+
+MAX_OFFERS = 16  # in progress
+SEARCH_SECONDS = 2.0  # for the local searches and the proof of optimality
+_PROOF_SECONDS = 1.0  # of these, at least for the proof
+_GRACE_SECONDS = 10.0  # after the end of the search; then the process is killed
+_STARTS = 2  # local searches, in addition to the one from the current offer
+_PRIORITY = 10  # subtracted from that of the server
+
+SearchTask = tuple[OfferValue, ConstraintRows, Bools, float]  # the arguments of search_offer
+
+
+def search_offer(value: OfferValue, rows: ConstraintRows, now: Bools, seconds: float) -> SearchResult:
+    """Return the best offer of a search from a few starts, and a bound, after about ``seconds`` at the latest."""
+    end = time.monotonic() + seconds
+    starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(0))
+    if rows.allow(now[None])[0]:
+        starts = np.concatenate([starts, now[None]])
+    offers, values = local_search(
+        lambda candidates, _: expected_revenue(value, candidates),
+        rows,
+        starts,
+        stop=lambda: time.monotonic() > end - min(_PROOF_SECONDS, seconds / 2),
+    )
+    return improve_and_bound(value, rows, offers[values.argmax()], deadline=min(end, time.monotonic() + _PROOF_SECONDS))
+
+
+class OfferSearcher:
+    """A process that searches for offers, and the searches that wait for it."""
+
+    def __init__(self, most: int = MAX_OFFERS) -> None:
+        self.most, self.in_progress = most, 0
+        self._pool = ThreadPoolExecutor(1, "pcmcnet-offers")
+        self._process: HelperProcess | None = None
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Count an offer during the block. Raise RequestError if too many offers are in progress."""
+        if self.in_progress >= self.most:
+            raise busy(f"the server has {self.in_progress} offers in progress")
+        self.in_progress += 1
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
+
+    async def search(self, value: OfferValue, rows: ConstraintRows, now: Bools, until: float) -> SearchResult:
+        """Return the best offer found by ``until``, in seconds of the monotonic clock."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._search, value, rows, now, until)
+
+    def _search(self, value: OfferValue, rows: ConstraintRows, now: Bools, until: float) -> SearchResult:
+        """Run a search in the process, or in this thread if no process can be started."""
+        if not can_start_interpreter():
+            return search_offer(value, rows, now, SEARCH_SECONDS)
+        process = self._process = self._process or HelperProcess(__name__)
+        # 1. Wait for the process, and for the time that is left for the search.
+        process.ready.wait(max(0.0, until - time.monotonic()))
+        seconds = min(SEARCH_SECONDS, until - time.monotonic())
+        if not process.ready.is_set() or seconds <= 0:
+            raise RequestError(504, "timeout before the search for the offer began: try again later.")
+        # 2. Send the search, and read its result. A search that does not stop is killed with its process.
+        limit = threading.Timer(seconds + _GRACE_SECONDS, process.process.kill)
+        limit.start()
+        try:
+            pickle.dump((_FUNCTION, (value, rows, now, seconds)), process.tasks)
+            process.tasks.flush()
+            succeeded, result = pickle.load(process.results)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.close()  # the next search starts a new process
+            raise busy("the search for the offer ended unexpectedly") from error
+        finally:
+            limit.cancel()
+        if not succeeded:
+            raise result
+        best: SearchResult = result
+        return best
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(kill=True)
+
+
+def _run_task(task: SearchTask) -> SearchResult:
+    """Run a search in the process, on one thread."""
+    _lower_priority()
+    with one_thread_per_operation(0):
+        return search_offer(*task)
+
+
+_FUNCTION = pickle.dumps(_run_task)
+
+
+@cache
+def _lower_priority() -> None:
+    with suppress(AttributeError, OSError):  # not on Windows
+        os.nice(_PRIORITY)
+
+
+@cache
+def shared_searcher() -> OfferSearcher:
+    """Return the searcher of this process, which ends with it."""
+    searcher = OfferSearcher()
+    atexit.register(searcher.close)
+    return searcher
