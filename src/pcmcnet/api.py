@@ -33,6 +33,7 @@ from pcmcnet.evaluation import (
     table,
     vuong,
 )
+from pcmcnet.evaluation.model_bootstrap import BootstrapResult, bootstrap
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
@@ -87,6 +88,7 @@ __all__ = [
     "PCMC",
     "Boosted",
     "BootstrapErrors",
+    "BootstrapResult",
     "BradleyTerry",
     "Calibrated",
     "ChoiceData",
@@ -130,6 +132,7 @@ __all__ = [
     "Tuning",
     "Uniform",
     "WithConstants",
+    "bootstrap",
     "bootstrap_errors",
     "calibrate_constants",
     "compare",

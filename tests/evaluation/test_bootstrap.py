@@ -180,8 +180,8 @@ def test_intervals_of_few_sets_have_their_nominal_coverage() -> None:
 def test_few_sets_expand_the_percentiles(n: float, t: float) -> None:
     """Phi(-t sqrt(n / (n - 1))), where t is the 97.5 % quantile of Student's t distribution from tables."""
     expected = NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
-    assert bootstrap._tail(0.95, n) == pytest.approx(expected, rel=1e-6, abs=1e-18)
-    assert bootstrap._tail(0.95, 1.0) == bootstrap._tail(0.95, 2.0)  # one set has almost all weight
+    assert bootstrap.expanded_tail(0.95, n) == pytest.approx(expected, rel=1e-6, abs=1e-18)
+    assert bootstrap.expanded_tail(0.95, 1.0) == bootstrap.expanded_tail(0.95, 2.0)  # one set has almost all weight
 
 
 def test_intervals_of_many_sets_have_their_nominal_coverage() -> None:

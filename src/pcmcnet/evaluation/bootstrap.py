@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
@@ -70,7 +70,7 @@ def percentile_interval(means: Floats, weights: Floats, *, level: float = 0.95) 
     w = weights[weights > 0]
     if len(w) < 2:
         return np.broadcast_to([-np.inf, np.inf], (*means.shape[1:], 2)).copy()
-    tail = _tail(level, n=float(w.sum() ** 2 / (w**2).sum()))
+    tail = expanded_tail(level, n=float(w.sum() ** 2 / (w**2).sum()))
     # Do not interpolate between two means: inf - inf would give NaN.
     low = np.quantile(means, tail, axis=0, method="lower")
     high = np.quantile(means, 1 - tail, axis=0, method="higher")
@@ -145,7 +145,7 @@ def _counts(sets: int, resamples: int, rng: np.random.Generator) -> Floats:
     return np.bincount(drawn.ravel(), minlength=resamples * sets).reshape(resamples, sets).astype(np.float64)
 
 
-def _tail(level: float, n: float) -> float:
+def expanded_tail(level: float, n: float) -> float:
     """Return the tail probability of the expanded percentile interval."""
     from scipy.special import ndtr, stdtrit  # importing it takes half a second
 
@@ -341,16 +341,11 @@ def bootstrap_errors(
 
 def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
     """Return the estimates from a resample, or None if any coefficient is missing or not finite."""
-    # The search starts at the estimates from the table itself, which are close to those from a resample.
-    options, estimates = asdict(model.config), model.estimates_
-    options["start"] = {name: value for name, value in model.coefficients.items() if name not in estimates.fixed}
-    if isinstance(model, LatentClassMNL):
-        options["classes"] = model.n_classes_
     try:
-        refitted = type(model)(**options).refit(part, model.design_, model.table_.seed)
+        refitted = model._replicate(part, model.table_.seed).estimates_
     except (InputError, TrainingError):
         return None
-    if refitted.unbounded or refitted.names != estimates.names:
+    if refitted.unbounded or refitted.names != model.estimates_.names:
         return None
     return relabel_classes(model, refitted.values) if isinstance(model, LatentClassMNL) else refitted.values
 

@@ -248,6 +248,9 @@ class Boosted(TreeModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.empty(0)
 
+    def _learnt_options(self) -> dict[str, Any]:
+        return {"trees": self.record_.trees, "leaves": max(self.trees_.max_leaves, 2)}
+
     @property
     def num_parameters(self) -> int:
         """Number of nodes in all trees; each node has one parameter: a threshold in a split, a value in a leaf."""

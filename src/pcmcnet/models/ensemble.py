@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -23,7 +23,6 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
-from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.data.resampling import fit_seed, resample
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
@@ -197,6 +196,11 @@ class Ensemble(Wrapper):
                 members.append(self._inner()._fit_unchecked(part, valid, **_member_arguments(run, k, seeds[-1])))
         return FittedEnsemble(members=tuple(members), record=EnsembleRecord(seeds=tuple(seeds)))
 
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedEnsemble:
+        seeds = np.random.SeedSequence(run.seed).spawn(self.config.n)
+        members = [member._replicate(train, fit_seed(seed)) for member, seed in zip(self.members_, seeds, strict=True)]
+        return replace(self._state, members=tuple(members))
+
     @property
     def members_(self) -> tuple[ChoiceModel, ...]:
         """The fitted members."""
@@ -311,9 +315,6 @@ class Ensemble(Wrapper):
     def num_parameters(self) -> int:
         """Total number of parameters of all members."""
         return sum(member.num_parameters for member in self.members_)
-
-    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
-        return self.members_[0]._unseen_categories(data)  # all members are fitted to the same table
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:

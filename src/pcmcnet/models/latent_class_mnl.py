@@ -220,6 +220,9 @@ class LatentClassMNL(LogitModel, LatentClasses):
             varying=tuple(persons.varying),
         )
 
+    def _learnt_options(self) -> dict[str, Any]:
+        return {"classes": self.n_classes_, "prior": self.config.precision, "starts": 1}
+
     def _infer(
         self, design: Design, best: MixtureMaximum, x: Floats, sets: ChoiceData, persons: Persons, clusters: Ints | None
     ) -> Estimates:
@@ -237,10 +240,6 @@ class LatentClassMNL(LogitModel, LatentClasses):
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
         within, weights = mixture.within, sets.weights
         return infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
-
-    @property
-    def _individual_designs(self) -> tuple[IndividualDesign, ...]:
-        return (self.membership_design_,)
 
     @property
     def _fixed(self) -> dict[str, float]:

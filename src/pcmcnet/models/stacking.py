@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -203,6 +203,10 @@ class Stacking(ChainModel):
             show_steps(len(models) * (len(folds) + 1), show=run.progress) as steps,
         ):
             return _StackFit(models, data, run, steps).fit(folds, self.identity)
+
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedStack:
+        models = [model._replicate(train, run.seed) for model in self.members_]
+        return replace(self._state, models=tuple(models))
 
     def _unfitted(self, data: ChoiceData) -> dict[str, ChoiceModel]:
         """Return the models by label; a name that is used twice gets a number."""

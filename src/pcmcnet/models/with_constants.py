@@ -132,6 +132,11 @@ class WithConstants(SingleModelWrapper):
         model = self._fit_inner(train, valid, run)
         return _state(model, find_constants(model, train, self.config.shares))
 
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedConstants:
+        # The constants reproduce the known shares on the training part, whose weights are random.
+        model = self.model_._replicate(train, run.seed)
+        return _state(model, find_constants(model, train, self.config.shares))
+
     @property
     def constants_(self) -> dict[str, float]:
         """Constant of each label."""

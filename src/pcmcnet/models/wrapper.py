@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
-from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.encoders import require_encoders
@@ -134,6 +133,9 @@ class SingleModelWrapper(Wrapper):
         inner = self._inner()
         return inner._fit_unchecked(train, valid if inner.stops_early else None, **run.inner_arguments)
 
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedWrapper:
+        return replace(self._state, model=self.model_._replicate(train, run.seed))
+
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
         inner = self._inner()
         return inner._training_table(train, valid if inner.stops_early else None, run, description)
@@ -149,9 +151,6 @@ class SingleModelWrapper(Wrapper):
 
     def _has_kinks(self, column: str) -> bool:
         return self.model_._has_kinks(column)
-
-    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
-        return self.model_._unseen_categories(data)
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:

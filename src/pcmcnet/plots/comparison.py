@@ -16,6 +16,7 @@ import numpy as np
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
+from pcmcnet.evaluation.model_bootstrap import BootstrapResult
 from pcmcnet.evaluation.report import Report
 from pcmcnet.plots.charts import draw_intervals
 from pcmcnet.plots.style import (
@@ -216,6 +217,36 @@ def plot_report(report: Report, ax: Axes | None = None) -> Axes:
     axes.set_xlabel("NLL, BRIER: lower is better; TOP n: higher is better")
     axes.legend(edgecolor="none", framealpha=1)
     return axes
+
+
+def plot_bootstrap(result: BootstrapResult, ax: Axes | None = None) -> Axes:
+    """Plot the numbers of a statistic with their bootstrap intervals, one row per number.
+
+    Parameters
+    ----------
+    result
+        Result of :func:`pcmcnet.bootstrap`.
+    ax
+        Axes to draw on (default: a new figure).
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the plot.
+    """
+    ends = result.intervals
+    dots = [Dot(k, value, *ends[name], marked=False) for k, (name, value) in enumerate(_named_values(result))]
+    caption = f"{result.level:.0%} {result.kind} intervals, {len(result.draws):,} replicates"
+    axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(dots)))
+    draw_intervals(axes, Intervals(metric="", caption=caption, labels=result.labels, dots=tuple(dots)))
+    label_rows(axes, result.labels)
+    axes.set_xlabel(caption)
+    return axes
+
+
+def _named_values(result: BootstrapResult) -> list[tuple[str, float]]:
+    """Return the name and value of each number."""
+    return list(zip(result.labels, result.values.tolist(), strict=True))
 
 
 def _draw_panel(axes: Axes, panel: Intervals) -> None:

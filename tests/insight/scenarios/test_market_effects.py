@@ -60,7 +60,7 @@ def test_an_unchanged_offer_diverts_nothing() -> None:
 def test_a_model_without_standard_errors_has_no_intervals() -> None:
     figures = estimate_figures(ColumnModel(), lambda model: np.ones(2), level=0.9, errors=None, intervals=True)
     assert figures.low is None
-    assert figures.how == "no intervals: ColumnModel has no standard errors; fit an Ensemble to obtain intervals"
+    assert figures.how == "no intervals: ColumnModel has no standard errors; use pn.bootstrap, or fit an Ensemble"
     assert estimate_figures(
         ColumnModel(), lambda model: np.ones(2), level=0.9, errors=None, intervals=False
     ).how.endswith("no intervals requested")

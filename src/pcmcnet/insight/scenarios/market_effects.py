@@ -390,7 +390,7 @@ def estimate_figures(
         how = f"{level:.0%} intervals by the delta method, {kind} standard errors"
         return EstimatedFigures(values, values - reach, values + reach, how)
     return EstimatedFigures(
-        values, None, None, f"no intervals: {name} has no standard errors; fit an Ensemble to obtain intervals"
+        values, None, None, f"no intervals: {name} has no standard errors; use pn.bootstrap, or fit an Ensemble"
     )
 
 

@@ -29,7 +29,6 @@ from pcmcnet.concurrency import submit_or_run
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.ragged import argmax_by_set
-from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
@@ -340,14 +339,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     @default_torch_settings()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
         """Return the log-probabilities (N,), or raise InputError if the probabilities of a set do not sum to 1."""
-        self._unseen_categories(data).report()
         log_p = self._log_proba(data)
         require_probabilities(log_p, data)
         return log_p
-
-    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
-        """Return the counts of unseen categories, or no counts for a model whose encoder reports them."""
-        return UnseenCounts()
 
     @property
     def _encodes_chunks(self) -> bool:
@@ -566,6 +560,34 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             unchecked.fitted_ = fitted
             fitted = replace(fitted, table=replace(table, signs=check_signs(unchecked, train)))
         return fitted
+
+    # -- replicates for the bootstrap -------------------------------------------------------------------------
+
+    def _learnt_options(self) -> dict[str, Any]:
+        """Return the options that the fit chose on held-out sets, or by other models, with the chosen values."""
+        return {}
+
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedState:
+        """Return the state of a fit to a resample of the training part, with all choices of the first fit fixed."""
+        fresh = type(self)(**{**self.get_params(deep=False), **self._learnt_options()})
+        state: FittedState = fresh._fit(train, None, run)
+        return state
+
+    @default_torch_settings()
+    @torch.enable_grad()
+    def _replicate(self, train: ChoiceData, seed: int) -> Self:
+        """Return the model fitted to a resample of its training part.
+
+        Everything that the first fit chose on held-out sets is fixed: weight decay, epochs, classes, trees, the weights
+        of a stack. The model itself does not change.
+        """
+        fitted = self.require_fitted()
+        if not self.reads_contents:
+            train, _ = without_contents(type(self).__name__, train, None)
+        run = FitRun(seed=seed, progress=False, warn=False)
+        replicate = type(self)(**self.get_params(deep=False))
+        replicate.fitted_ = replace(fitted, state=self._refit(train, run))
+        return replicate
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
         """Return information about the choice sets that the model was fitted to."""

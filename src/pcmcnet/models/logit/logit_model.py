@@ -22,18 +22,13 @@ from safetensors.numpy import save as save_arrays
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns.arrays import Categorical
-from pcmcnet.data.kinds.category import UnseenCounts
-from pcmcnet.data.outside import outside_rows
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
 from pcmcnet.models.interface.sign_check import SignCheck
-from pcmcnet.models.logit.column_sketch import SKETCH_ROWS, sketch_columns
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import backquoted, parse_formula
-from pcmcnet.models.logit.individual_design import IndividualDesign
 from pcmcnet.models.logit.logit_effects import Elasticities, share_elasticities, willingness_to_pay
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
@@ -45,7 +40,6 @@ from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
-_ARRAYS = ("values", "null", "covariances", "sketch")  # fields of the estimates that are saved as arrays
 _WEIGHT_ROUNDING = 1e-3  # relative rounding error of the sum of weights that were scaled to a mean of 1
 
 # -- Options of the logit models ---------------------------------------------------------------------------------------
@@ -168,8 +162,7 @@ class LogitModel(ChoiceModel):
         state = self._estimate(train, run)
         if state.estimates.lacks_clusters and self.config.errors in ("auto", "clustered"):
             log.warning("%s", state.estimates.caveats("clustered")[0])
-        sketch = sketch_columns(state.design, train.with_positive_weight())
-        return replace(state, estimates=replace(state.estimates, sketch=sketch))
+        return state
 
     @default_torch_settings()
     @torch.enable_grad()
@@ -191,6 +184,14 @@ class LogitModel(ChoiceModel):
         if train.schema.contents:
             train = train.without_contents()
         return self._estimate(train, FitRun(seed=seed, progress=False), design).estimates
+
+    @single_threaded_blas()
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedLogit:
+        # The search starts at the estimates, which are close to those of a resample. The random draws are the same.
+        require_estimated(self, "the bootstrap")
+        start = {name: value for name, value in self.coefficients.items() if name not in self.estimates_.fixed}
+        fresh = type(self)(**{**self.get_params(deep=False), **self._learnt_options(), "start": start})
+        return fresh._estimate(train, replace(run, seed=self.table_.seed), self.design_)
 
     @property
     def design_(self) -> Design:
@@ -443,23 +444,6 @@ class LogitModel(ChoiceModel):
         return float(weights @ constants_only.log_likelihoods(b))
 
     @property
-    def _individual_designs(self) -> tuple[IndividualDesign, ...]:
-        """Columns of the individual that are not in the utility, such as covariates of class shares."""
-        return ()
-
-    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
-        counts, outside = UnseenCounts(), outside_rows(data)
-        codes = {name: code for design in self._individual_designs for name, code in design.codes.items()}
-        for name, code in (codes | dict(self.design_.codes)).items():
-            column = data.features.get(name, data.individual.get(name))
-            if not (isinstance(code, LevelCode) and isinstance(column, Categorical)):
-                continue
-            if outside is not None and name in data.features:  # the outside option has no features
-                column = column.take(np.flatnonzero(~outside))
-            code.count_unseen(name, column, counts)
-        return counts
-
-    @property
     def fit_caveats(self) -> tuple[str, ...]:
         """Warnings about the fitted model: the coefficients without a finite estimate."""
         if not (unbounded := self.estimates_.unbounded):
@@ -540,8 +524,6 @@ class LogitModel(ChoiceModel):
     def _files(self) -> dict[str, bytes]:
         estimates = self.estimates_
         arrays = {"values": estimates.values, "null": estimates.null}
-        if estimates.sketch is not None:
-            arrays["sketch"] = estimates.sketch
         arrays |= {f"covariance/{kind}": np.ascontiguousarray(c) for kind, c in estimates.covariances.items()}
         return {
             "design.json": json_bytes(self.design_.to_dict()),
@@ -589,17 +571,14 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
     size = len(entries["names"])
     covariances = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith("covariance/")}
     shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
-    sketch = arrays.get("sketch")
-    if sketch is not None:
-        shapes["sketch"] = (SKETCH_ROWS, sketch.shape[-1])
     if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
         raise ArtifactError("the saved estimates are not finite or their shapes do not match: fit the model again.")
     entries.setdefault("weighted", read_schema(files).weight is not None)  # models saved without this entry
     entries |= {key: tuple(entries[key]) for key in ("names", "unbounded", "fixed", "at_bound")}
-    return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances, sketch=sketch)
+    return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
 
 
 def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
     """Return all fields except the arrays as JSON-compatible values."""
     names = (entry.name for entry in fields(estimates))
-    return {name: getattr(estimates, name) for name in names if name not in _ARRAYS}
+    return {name: getattr(estimates, name) for name in names if name not in ("values", "null", "covariances")}

@@ -73,6 +73,7 @@ from pcmcnet.selection import (
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.run_folder import REFIT, SEARCH, network_checkpoint_file, open_run_folder
 
@@ -202,8 +203,7 @@ def fit_network(
         encoders = [encoder.with_bins(count) for count in bins[1:]]
         member_config = replace(config, epochs=len(last.history))
         further = train_members(trainer, last, encoders, data, held_out, member_config, file)
-    views = [BinnedView(encoder, member.encoder).to(trainer.device) for member in further]
-    network = average([last.network, *(member.network for member in further)], views) if further else last.network
+    network = average_networks(encoder, last, further, average)
     record = NetworkRecord(
         spec=NetworkSpec(classes=classes, bins=bins),
         epochs=first.epochs,
@@ -214,6 +214,45 @@ def fit_network(
         init=None if start is None else InitRecord(fingerprint=start.fingerprint, epochs=start.epochs),
     )
     return FittedNetwork(record=record, history=first.history, encoder=encoder, network=network)
+
+
+def refit_network(
+    trainer: Trainer, train: Sets, fitted: FittedNetwork, *, average: type[AveragedNetwork] = AveragedNetwork
+) -> FittedNetwork:
+    """Return a network fitted to a resample of the training part of a fitted network.
+
+    The encoder, the weight decay, the number of epochs, the latent classes and the bins are those of the fitted
+    network. All weights are trained from new starting values: networks that start from the fitted weights stay close to
+    them, and differ less than fits to different tables.
+
+    Parameters
+    ----------
+    trainer
+        Trainer of a single network.
+    train
+        The resample.
+    fitted
+        The fitted network.
+    average
+        Class of the network that averages several networks.
+    """
+    record, encoder = fitted.record, fitted.encoder
+    assert isinstance(record, NetworkRecord)
+    config = replace(trainer.config, weight_decay=record.weight_decay, epochs=record.epochs)
+    first = trainer.train(train, (), config, classes=record.spec.classes, encoder=encoder)
+    encoders = [encoder.with_bins(count) for count in record.spec.bins[1:]]
+    further = train_members(trainer, first, encoders, train, (), config, CHECKPOINT)
+    return replace(fitted, history=first.history, network=average_networks(encoder, first, further, average))
+
+
+def average_networks(
+    encoder: Encoder, first: TrainedNetwork, further: Sequence[TrainedNetwork], average: type[AveragedNetwork]
+) -> ChoiceNetwork:
+    """Return the network that averages the probabilities of several networks, or the only network."""
+    if not further:
+        return first.network
+    views = [BinnedView(encoder, member.encoder).to(device_of(first.network)) for member in further]
+    return average([first.network, *(member.network for member in further)], views)
 
 
 def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:

@@ -40,7 +40,14 @@ from pcmcnet.models.interface.encoders import (
 from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.prediction import MAX_MISS
 from pcmcnet.models.networks.averaged_members import AveragedNetwork, NetworkSpec, members_of
-from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
+from pcmcnet.models.networks.fitting import (
+    FittedNetwork,
+    NetworkRecord,
+    build_network,
+    fit_network,
+    joined_parts,
+    refit_network,
+)
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.trainer import StartingNetwork, Trainer, learn_network_encoder, network_log_proba
@@ -159,6 +166,10 @@ class NeuralModel(ChoiceModel):
     @one_thread_per_operation(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
         return fit_network(self._trainer(train, valid, run), train, valid, average=self.average_class)
+
+    @one_thread_per_operation(math.inf)
+    def _refit(self, train: ChoiceData, run: FitRun) -> FittedNetwork:
+        return refit_network(self._trainer(train, None, run), train, self._state, average=self.average_class)
 
     def _trainer(self, train: Sets, valid: Sets | None, run: FitRun) -> Trainer:
         """Return the trainer of this model's networks."""
