@@ -10,7 +10,8 @@ import pytest
 
 from choice_tables import item_choices
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models import BradleyTerry
+from pcmcnet.models import BradleyTerry, Thurstone, load
+from pcmcnet.models.items.strengths import StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, Universe
 
 CIRCLE = {("ab", "a"): 6.0, ("ab", "b"): 2.0, ("bc", "b"): 3.0, ("bc", "c"): 5.0, ("abc", "a"): 4.0, ("abc", "c"): 1.0}
@@ -85,10 +86,48 @@ def test_without_smoothing_an_item_that_always_loses_is_named() -> None:
     assert np.isfinite(BradleyTerry().fit(data).strengths_).all()
 
 
-def test_unconnected_items_are_named() -> None:
-    data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("cd", "c"): 2})
-    with pytest.raises(InputError, match=r"no chain of choice sets connects 'a', 'b' with 'c', 'd'"):
-        BradleyTerry().fit(data)
+GROUPS = {("ab", "a"): 3.0, ("ab", "b"): 1.0, ("cd", "c"): 2.0, ("cd", "d"): 18.0}
+
+
+@pytest.mark.parametrize("kind", [BradleyTerry, Thurstone])
+def test_unconnected_groups_are_fitted_separately(kind: type[StrengthModel], caplog: pytest.LogCaptureFixture) -> None:
+    """Shares of a and d are 3/4 and 9/10; with equal means, d - b = (d - c) / 2 + (a - b) / 2, and so on."""
+    model = kind(smoothing=0, ridge=0).fit(item_choices(GROUPS))
+    a, b, c, d = model.strengths_
+    assert model.groups_.tolist() == [0, 0, 1, 1]
+    assert (d, model.num_parameters) == (0, 2)  # d is chosen most often
+    assert a + b == pytest.approx(c + d, abs=1e-9)
+    assert "2 groups of items are not connected by choice sets (sizes 2, 2)" in caplog.text
+    of_pairs = model.predict_proba(item_choices([("ab", "a"), ("cd", "c"), ("ad", "a")]))
+    assert of_pairs[:4] == pytest.approx([0.75, 0.25, 0.1, 0.9], abs=1e-6)  # Thurstone's search ends at 1e-6
+    # Within a group, the strengths and errors are those of a separate fit.
+    separate = kind(smoothing=0, ridge=0).fit(item_choices({k: n for k, n in GROUPS.items() if k[0] == "cd"}))
+    assert c - d == pytest.approx(separate.strengths_[0], abs=1e-6)
+    assert model.errors_[2:] == pytest.approx(separate.errors_, abs=1e-6)
+    summary = model.summary()
+    assert summary.facts["unconnected groups"].startswith("2 (of 2, 2 items): all have the same mean strength by")
+    assert {row[0]: row[3] == "" for row in summary.rows} == {"a": True, "b": True, "c": False, "d": True}
+
+
+def test_groups_of_a_logit_have_values_by_hand() -> None:
+    """Half of log 3 = 1.0986 and half of log 9 = 2.1972: strengths .5493 and -.5493, and -1.0986 and 1.0986."""
+    model = BradleyTerry(smoothing=0, ridge=0).fit(item_choices(GROUPS))
+    halves = np.log([3, 9]) / 2
+    expected = np.array([halves[0], -halves[0], -halves[1], halves[1]]) - halves[1]
+    np.testing.assert_allclose(model.strengths_, expected, atol=1e-10)
+    odds = np.exp(halves[0] - halves[1])  # of a against d
+    p = model.predict_proba(item_choices([("ad", "a")]))
+    np.testing.assert_allclose(p, [odds / (1 + odds), 1 / (1 + odds)], rtol=1e-10)
+    # Variances of log odds: 1/3 + 1 and 1/2 + 1/18; of deviations from the means: a quarter.
+    np.testing.assert_allclose(model.errors_[0] ** 2, (4 / 3 + 5 / 9) / 4, rtol=1e-8)
+
+
+def test_saved_groups_are_loaded(tmp_path: Path) -> None:
+    model = BradleyTerry().fit(item_choices(GROUPS))
+    back = load(model.save(tmp_path / "groups"))
+    assert isinstance(back, BradleyTerry)
+    assert back.groups_.tolist() == [0, 0, 1, 1]
+    assert str(back.summary()) == str(model.summary())
 
 
 def test_extreme_strengths_converge() -> None:
@@ -117,7 +156,10 @@ def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
         BradleyTerry(**options)
 
 
-@pytest.mark.parametrize("change", [{"strengths": [0.0]}, {"strengths": [0.0, None, 0.0]}, {"reference": 7}])
+@pytest.mark.parametrize(
+    "change",
+    [{"strengths": [0.0]}, {"strengths": [0.0, None, 0.0]}, {"reference": 7}, {"groups": [0]}, {"groups": [0, 2, 0]}],
+)
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     model = BradleyTerry().fit(item_choices(CIRCLE))
     entries = json.loads(model._files()["items.json"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.models.items.strengths import StrengthEstimate, StrengthModel, fit_log_strengths
 from pcmcnet.models.items.universe import DistinctSets
@@ -32,16 +32,16 @@ class BradleyTerry(StrengthModel):
     name = "bradley-terry"
     is_logit = True
 
-    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
+    def _estimate(self, sets: DistinctSets, n: int, fixed: Ints, ridge: float) -> StrengthEstimate:
         estimate = fit_log_strengths(
             sets,
             n,
-            reference=None if ridge else reference,
+            fixed=None if ridge else fixed,
             ridge=ridge,
             max_iter=self.config.max_iter,
             tolerance=self.config.tolerance,
         )
-        strengths = estimate.strengths - estimate.strengths[reference]
+        strengths = estimate.strengths - estimate.strengths[fixed[0]]
         # The ridge of the model is on deviations from the mean: sum_i (s_i - mean s)^2 has the Hessian I - 1/n.
         return estimate._replace(strengths=strengths, hessian=estimate.hessian - ridge / n)
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models.interface.fitted import TrainingTable
@@ -55,13 +55,13 @@ class Thurstone(StrengthModel):
     name = "thurstone"
     precision = math.pi**2 / 6
 
-    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
-        # 1. Define the objective as a function of all strengths except the reference's.
-        free = np.flatnonzero(np.arange(n) != reference)
+    def _estimate(self, sets: DistinctSets, n: int, fixed: Ints, ridge: float) -> StrengthEstimate:
+        # 1. Define the objective as a function of all strengths except the fixed ones.
+        free = np.setdiff1d(np.arange(n), fixed)
         free_index, total = torch.from_numpy(free), float(sets.counts.sum())
         batches = list(sets.batches())
 
-        def nll(values: Tensor) -> Tensor:  # (n - 1,) -> ()
+        def nll(values: Tensor) -> Tensor:  # (free,) -> ()
             mu = torch.zeros(n, dtype=torch.float64).index_put((free_index,), values)
             penalty = ridge / 2 * (mu - mu.mean()).square().sum()
             return (torch.stack([_nll(mu[batch.items], batch) for batch in batches]).sum() + penalty) / total

@@ -196,8 +196,17 @@ def test_a_ridge_replaces_smoothing() -> None:
     assert strengths[0][2] < strengths[0][1]
     with pytest.raises(InputError, match="no finite estimate"):
         BradleyTerry(ridge=0, smoothing=0).fit(data)
-    with pytest.raises(InputError, match="no chain of choice sets"):
-        BradleyTerry(ridge=1.0).fit(item_choices({("ab", "a"): 3, ("cd", "c"): 2}))
+
+
+def test_a_ridge_gives_unconnected_groups_the_same_mean() -> None:
+    """The strengths of each group are +x and -x, and 2 / (1 + e^(2x)) = ridge x at the maximum."""
+    model = BradleyTerry(ridge=2.0).fit(item_choices({("ab", "a"): 2, ("cd", "c"): 2}))
+    a, b, c, d = model.strengths_
+    assert a + b == pytest.approx(c + d, abs=1e-9)
+    x = (a - b) / 2
+    assert 1 / (1 + np.exp(2 * x)) == pytest.approx(x, abs=1e-9)
+    assert c - d == pytest.approx(a - b, abs=1e-9)
+    assert model.num_parameters == 2
 
 
 def test_shrinkage_improves_many_items_with_few_choices() -> None:

@@ -5,16 +5,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, TrainingError
 from pcmcnet.models.bradley_terry import BradleyTerry
 from pcmcnet.models.interface.choice_model import Floats
 from pcmcnet.models.items.strengths import (
     StrengthEstimate,
+    connected_groups,
     lbfgs,
-    require_comparable,
+    require_finite_strengths,
     standard_errors,
     value_and_gradient,
+    with_equal_means,
 )
 from pcmcnet.models.items.universe import DistinctSets
 
@@ -27,28 +30,49 @@ def duels(*pairs: tuple[int, int, float, float]) -> DistinctSets:
 
 
 def test_a_cycle_of_wins_connects_all_items() -> None:
-    require_comparable(duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 0, 1)), ("a", "b", "c"))
+    sets = duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 0, 1))
+    assert connected_groups(sets, 3).tolist() == [0, 0, 0]
+    require_finite_strengths(sets, ("a", "b", "c"), np.zeros(3, int))
 
 
 def test_a_chain_of_wins_does_not_connect_all_items() -> None:
     with pytest.raises(InputError, match=r"no finite estimate: .*3 such groups; Ford, 1957"):
-        require_comparable(duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 1, 0)), ("a", "b", "c"))
+        require_finite_strengths(duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 1, 0)), ("a", "b", "c"), np.zeros(3, int))
 
 
-def test_groups_without_a_common_set_are_named() -> None:
-    with pytest.raises(InputError, match=r"connects 'a', 'b' with 'c', 'd'.*2 unconnected groups"):
-        require_comparable(duels((0, 1, 1, 1), (2, 3, 1, 1)), ("a", "b", "c", "d"))
+def test_groups_without_a_common_set_are_found() -> None:
+    """Items 0, 1 and 2, 3 meet each other; item 4 meets nobody. The second group has no finite estimate."""
+    sets = duels((0, 1, 1, 1), (2, 3, 1, 0))
+    groups = connected_groups(sets, 5)
+    assert groups.tolist() == [0, 0, 1, 1, 2]
+    with pytest.raises(InputError, match=r"finite estimate: 'c' always won.*\(2 such groups"):
+        require_finite_strengths(sets, ("a", "b", "c", "d", "e"), groups)
+    require_finite_strengths(duels((0, 1, 1, 1), (2, 3, 1, 1)), ("a", "b", "c", "d", "e"), groups)
+
+
+def test_groups_get_equal_means_and_the_reference_0() -> None:
+    """Deviations from the group means are 1, -1 and 2, -2; the reference is the second item."""
+    assert with_equal_means(np.array([2.0, 0, 7, 3]), np.array([0, 0, 1, 1]), 1).tolist() == [2, 0, 3, -1]
 
 
 def test_standard_errors_omit_the_reference() -> None:
     hessian = np.array([[9.0, 0.0, 1.0], [0.0, 4.0, 0.0], [1.0, 0.0, 0.25]])
-    assert standard_errors(hessian, reference=0).tolist() == [0, 0.5, 2]
+    one_group = np.zeros(3, int)
+    assert standard_errors(hessian, 0, np.array([0]), one_group).tolist() == [0, 0.5, 2]
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
-        standard_errors(np.diag([1.0, -1.0]), reference=0)
+        standard_errors(np.diag([1.0, -1.0]), 0, np.array([0]), one_group[:2])
+
+
+def test_standard_errors_across_groups_add_up() -> None:
+    """Differences within two pairs have variances 1 and 4, so deviations from the means have 1/4 and 1."""
+    pair = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    hessian = np.block([[pair, np.zeros((2, 2))], [np.zeros((2, 2)), pair / 4]])
+    errors = standard_errors(hessian, 0, np.array([0, 2]), np.array([0, 0, 1, 1]))
+    np.testing.assert_allclose(errors, [0, 1, np.sqrt(1.25), np.sqrt(1.25)], rtol=1e-12)
 
 
 def test_a_flat_likelihood_raises_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flat(self: BradleyTerry, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
+    def flat(self: BradleyTerry, sets: DistinctSets, n: int, fixed: Ints, ridge: float) -> StrengthEstimate:
         zeros: Floats = np.zeros((n, n))
         return StrengthEstimate(np.zeros(n), zeros, 1, True)
 

@@ -5,8 +5,12 @@ item at 0. Both models maximise the log-likelihood of the counts of the distinct
 s)^2. Without a ridge, a unique finite maximum exists if and only if, for every division of the items into two groups,
 some item of each group was chosen over an item of the other group (Ford, 1957). Additive smoothing ensures such a
 maximum within each connected group of items, because every item then has a positive count in each of its sets. A ridge
-also ensures a unique finite maximum, and replaces the smoothing. Items that are not connected by a chain of choice sets
-cannot be compared.
+also ensures a unique finite maximum, and replaces the smoothing.
+
+Items that are not connected by a chain of choice sets form groups. The likelihood depends on differences within groups
+only, so the level of a group is set by convention: all groups have the same mean strength. This is also the maximum
+with a ridge, because the likelihood is constant along the level of a group. It does not depend on the number of choices
+or on the item that is fixed at 0.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ log = logging.getLogger("pcmcnet")
 # gives the standard errors.
 
 MAX_HALVINGS = 50  # of a Newton step
+MAX_SHOWN_GROUPS = 8  # groups whose sizes a message lists
 CENTRING_SHARE = 1e-6  # centring ridge, as a share of the largest count
 
 
@@ -63,7 +68,7 @@ def fit_log_strengths(
     sets: DistinctSets,
     n: int,
     *,
-    reference: int | None = None,
+    fixed: Ints | None = None,
     ridge: float = 0.0,
     start: Floats | None = None,
     max_iter: int = 200,
@@ -71,11 +76,12 @@ def fit_log_strengths(
 ) -> StrengthEstimate:
     """Fit the log-strengths of a logit by Newton's method, with a penalty of ridge / 2 times the sum of their squares.
 
-    The log-strength of the item ``reference`` is fixed at 0. Without a reference, the ridge centres the log-strengths
-    of items that share sets; items that are in no set keep a log-strength of 0.
+    The log-strengths of the items ``fixed`` are fixed at 0. Without such items, the ridge centres the log-strengths of
+    items that share sets; items that are in no set keep a log-strength of 0.
     """
     # 1. Compute the constants of the search: the choices from each set, and the cells of the Hessian.
-    free = np.arange(n) != reference
+    free = np.ones(n, bool)
+    free[[] if fixed is None else fixed] = False
     offered = spread(sum_by_set(sets.counts, sets.offsets), sets.offsets)  # (M,) n_S
     left, right = sets.pairs()
     cell = sets.items[left] * n + sets.items[right]
@@ -509,7 +515,13 @@ class FittedStrengths(FittedState):
     strengths: Floats  # (n,)
     errors: Floats  # (n,) standard errors; 0 for the reference
     reference: int  # the item whose strength is 0
+    groups: Ints  # (n,) unconnected group of each item
     record: ItemRecord
+
+    @property
+    def group_sizes(self) -> Ints:
+        """Number of items of each group, the largest first."""
+        return np.sort(np.bincount(self.groups))[::-1]
 
 
 class StrengthModel(ChoiceModel):
@@ -526,8 +538,8 @@ class StrengthModel(ChoiceModel):
         super().__init__(**options)
 
     @abstractmethod
-    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
-        """Maximise the log-likelihood of the counts minus the ridge penalty, with the reference's strength at 0."""
+    def _estimate(self, sets: DistinctSets, n: int, fixed: Ints, ridge: float) -> StrengthEstimate:
+        """Maximise the log-likelihood of the counts minus the ridge penalty, with the fixed items' strengths at 0."""
 
     @abstractmethod
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
@@ -540,8 +552,12 @@ class StrengthModel(ChoiceModel):
         universe = Universe.learn(part)
         sets, n = DistinctSets.of(part, universe.index(part)), universe.size
         smoothed = sets.smoothed(config.smoothing)
-        require_comparable(smoothed, universe.items, finite=config.ridge in ("auto", 0))
-        reference = int(np.bincount(sets.items, weights=sets.counts, minlength=n).argmax())
+        groups = connected_groups(sets, n)
+        if config.ridge in ("auto", 0):
+            require_finite_strengths(smoothed, universe.items, groups)
+        choices = np.bincount(sets.items, weights=sets.counts, minlength=n)
+        references = np.array([members[choices[members].argmax()] for members in _members(groups)])
+        reference = int(references[choices[references].argmax()])
         # 2. Choose the ridge on held-out sets, unless it is given.
         penalty = None
         if config.ridge == "auto":
@@ -549,25 +565,35 @@ class StrengthModel(ChoiceModel):
                 part, universe, smoothing=config.smoothing, precision=self.precision, seed=run.seed
             )
         ridge = penalty.penalty if penalty else float(config.ridge)
-        # 3. Estimate the strengths and their standard errors; a ridge replaces the smoothing.
+        # 3. Estimate the strengths and their standard errors; a ridge replaces the smoothing, and compares groups.
+        fixed = np.array([reference]) if ridge else references
         try:
-            estimate = self._estimate(sets if ridge else smoothed, n, reference, ridge)
-            errors = standard_errors(estimate.hessian, reference)
+            estimate = self._estimate(sets if ridge else smoothed, n, fixed, ridge)
+            errors = standard_errors(estimate.hessian, reference, fixed, groups)
         except np.linalg.LinAlgError as error:
             raise TrainingError(
                 f"the likelihood is flat because some strengths differ too much ({error}): raise smoothing."
             ) from error
         if not estimate.converged:
             log.warning("the strengths did not converge within max_iter=%d iterations", config.max_iter)
+        # 4. Give all groups the same mean strength.
+        strengths = with_equal_means(estimate.strengths, groups, reference)
+        if len(references) > 1:
+            log.warning(
+                "%d groups of items are not connected by choice sets (sizes %s): all groups get the same mean strength "
+                "by convention, and probabilities of items from several groups follow this convention",
+                len(references),
+                _sizes_text(np.sort(np.bincount(groups))[::-1]),
+            )
         record = ItemRecord(
             converged=estimate.converged,
             iterations=estimate.iterations,
-            nll=float(-(sets.counts @ self._item_log_p(sets, estimate.strengths)) / sets.counts.sum()),
+            nll=float(-(sets.counts @ self._item_log_p(sets, strengths)) / sets.counts.sum()),
             penalty=penalty,
             distinct_sets=len(sets.sizes),
         )
         return FittedStrengths(
-            universe=universe, strengths=estimate.strengths, errors=errors, reference=reference, record=record
+            universe=universe, strengths=strengths, errors=errors, reference=reference, groups=groups, record=record
         )
 
     @property
@@ -582,7 +608,11 @@ class StrengthModel(ChoiceModel):
 
     @property
     def errors_(self) -> Floats:
-        """Standard errors (n,) of the strengths, with 0 for the reference item."""
+        """Standard errors (n,) of the strengths, with 0 for the reference item.
+
+        Without a ridge, the errors of items of other groups than the reference's take the convention of equal mean
+        strengths as exact.
+        """
         return self._state.errors
 
     @property
@@ -590,14 +620,19 @@ class StrengthModel(ChoiceModel):
         """Index of the reference item, which is the most frequently chosen item and has a strength of 0."""
         return self._state.reference
 
+    @property
+    def groups_(self) -> Ints:
+        """Group (n,) of each item. Items of different groups are not connected by any chain of choice sets."""
+        return self._state.groups
+
     def _log_proba(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
         return sets.to_alternatives(self._item_log_p(sets, self.strengths_))
 
     @property
     def num_parameters(self) -> int:
-        """Number of strengths: one per item except the reference."""
-        return len(self.strengths_) - 1
+        """Number of strengths: one per item, except one item of each unconnected group of items."""
+        return len(self.strengths_) - len(self._state.group_sizes)
 
     def summary(self) -> Summary:
         """Return a table of the items with estimate, standard error, z and p-value, the strongest item first."""
@@ -608,14 +643,27 @@ class StrengthModel(ChoiceModel):
             **record.item_facts(self.table_.choice_sets),
             **record.penalty_facts,
             "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
+            **self._group_facts(),
         }
         return Summary(type(self).__name__, facts, ("item", "estimate", "std err", "z", "p"), tuple(rows), self.caveats)
 
+    def _group_facts(self) -> dict[str, str]:
+        """Return a description of unconnected groups, for a summary; empty if all items are connected."""
+        sizes = self._state.group_sizes
+        if len(sizes) == 1:
+            return {}
+        return {
+            "unconnected groups": f"{len(sizes)} (of {_sizes_text(sizes)} items): all have the same mean strength by "
+            f"convention, and probabilities of items from several groups follow this convention"
+        }
+
     def _row(self, k: int) -> tuple[str, ...]:
-        """Return the row of item k in the summary."""
+        """Return the row of item k in the summary, without a test if no data compare it with the reference."""
         estimate, error = float(self.strengths_[k]), float(self.errors_[k])
         if k == self.reference_:
             return (self.universe_.items[k], "0 (reference)", "", "", "")
+        if self.groups_[k] != self.groups_[self.reference_]:
+            return (self.universe_.items[k], f"{estimate:.4f}", f"{error:.4f}", "", "")
         z = estimate / error
         p = math.erfc(abs(z) / math.sqrt(2))
         return (self.universe_.items[k], f"{estimate:.4f}", f"{error:.4f}", f"{z:.2f}", f"{p:.3g}")
@@ -629,6 +677,8 @@ class StrengthModel(ChoiceModel):
             "strengths": self.strengths_.tolist(),
             "standard_errors": self.errors_.tolist(),
         }
+        if len(self._state.group_sizes) > 1:
+            entries["groups"] = self.groups_.tolist()
         return {"items.json": json_bytes(entries)}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedStrengths:
@@ -636,52 +686,89 @@ class StrengthModel(ChoiceModel):
         universe, reference = Universe.from_dict(entries), entries["reference"]
         strengths, errors = (np.array(entries[k], np.float64) for k in ("strengths", "standard_errors"))
         fits = all(x.shape == (universe.size,) and np.isfinite(x).all() for x in (strengths, errors))
+        groups = np.array(entries.get("groups", [0] * universe.size))
+        fits = (
+            fits and groups.shape == (universe.size,) and set(groups.tolist()) == set(range(len(set(groups.tolist()))))
+        )
         if not fits or reference not in range(universe.size):
             raise ArtifactError("the saved strengths do not match the saved items: save the model again.")
         return FittedStrengths(
-            universe=universe, strengths=strengths, errors=errors, reference=reference, record=record
+            universe=universe, strengths=strengths, errors=errors, reference=reference, groups=groups, record=record
         )
 
 
-def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,)
-    """Return standard errors from the inverse of the Hessian. The reference item has a standard error of 0."""
-    free = np.arange(len(hessian)) != reference
-    variances = np.diag(np.linalg.inv(hessian[np.ix_(free, free)]))
+def standard_errors(hessian: Floats, reference: int, fixed: Ints, groups: Ints) -> Floats:  # (n, n) -> (n,)
+    """Return standard errors of the differences from the reference, given the Hessian (n, n) and the groups (n,).
+
+    If one item of each group is fixed, differences are those of strengths with equal group means.
+    """
+    # 1. Invert the Hessian of the free items.
+    free = np.setdiff1d(np.arange(len(hessian)), fixed)
+    covariance = np.zeros_like(hessian)
+    covariance[np.ix_(free, free)] = np.linalg.inv(hessian[np.ix_(free, free)])
+    variances = np.diag(covariance)[free]
     if not (np.isfinite(variances) & (variances > 0)).all():
         raise np.linalg.LinAlgError("the Hessian is not positive definite")
-    errors = np.zeros(len(hessian))
-    errors[free] = np.sqrt(variances)
-    return errors
+    # 2. If several items are fixed, take the covariance of deviations from the mean of the group.
+    if len(fixed) > 1:
+        is_same = (groups[:, None] == groups).astype(np.float64)
+        centre = np.eye(len(hessian)) - is_same / is_same.sum(1)
+        covariance = centre @ covariance @ centre.T
+    # 3. Take the variance of the differences from the reference; one fixed item is the reference.
+    differences = np.diag(covariance) + covariance[reference, reference] - 2 * covariance[reference]
+    errors = np.sqrt(np.maximum(differences, 0))
+    errors[reference] = 0.0
+    return np.asarray(errors, np.float64)
 
 
-def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bool = True) -> None:
-    """Raise InputError if the strengths have no unique estimate or, with ``finite``, no finite estimate."""
-    # 1. All items must be connected by chains of choice sets.
+def with_equal_means(strengths: Floats, groups: Ints, reference: int) -> Floats:
+    """Shift the strengths (n,) of each group so that all groups have the same mean and the reference is at 0."""
+    if not groups.any():
+        return strengths
+    centred = strengths - (np.bincount(groups, weights=strengths) / np.bincount(groups))[groups]
+    return np.asarray(centred - centred[reference], np.float64)
+
+
+def connected_groups(sets: DistinctSets, n: int) -> Ints:
+    """Return the group (n,) of each item: items of different groups are not connected by any chain of choice sets."""
     left, right = sets.pairs()
-    beats = sets.counts[left] > 0
-    groups = _groups(sets.items[left], sets.items[right], len(items), strong=False)
-    if groups.max() > 0:
-        first, second = (first_item_names(items, np.flatnonzero(groups == k)) for k in (0, 1))
-        raise InputError(
-            f"no chain of choice sets connects {first} with {second}: their strengths cannot be compared "
-            f"({groups.max() + 1} unconnected groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), "
-            f"which predicts from features."
-        )
-    # 2. Estimates are finite if the directed graph of wins is strongly connected (Ford, 1957).
-    groups = _groups(sets.items[left[beats]], sets.items[right[beats]], len(items), strong=True)
-    if finite and groups.max() > 0:
-        smallest = first_item_names(items, np.flatnonzero(groups == np.bincount(groups).argmin()))
+    return _components(sets.items[left], sets.items[right], n, strong=False)
+
+
+def require_finite_strengths(sets: DistinctSets, items: tuple[str, ...], groups: Ints) -> None:
+    """Raise InputError if the strengths have no finite estimate within the connected groups."""
+    # Estimates are finite if the directed graph of wins is strongly connected within each group (Ford, 1957).
+    left, right = sets.pairs()
+    wins = sets.counts[left] > 0
+    strong = _components(sets.items[left[wins]], sets.items[right[wins]], len(items), strong=True)
+    sizes = np.bincount(strong)
+    is_whole = sizes[strong] == np.bincount(groups)[groups]
+    if not is_whole.all():
+        apart = np.flatnonzero(~is_whole)
+        smallest = first_item_names(items, np.flatnonzero(strong == strong[apart[sizes[strong[apart]].argmin()]]))
         raise InputError(
             f"the strengths have no finite estimate: {smallest} always won, or always lost, against the other items "
-            f"({groups.max() + 1} such groups; Ford, 1957). Set smoothing or ridge above 0, or leave these items out."
+            f"({len(np.unique(strong[apart]))} such groups; Ford, 1957). Set smoothing or ridge above 0, or leave "
+            f"these items out."
         )
 
 
-def _groups(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
+def _members(groups: Ints) -> list[Ints]:
+    """Return the items of each group."""
+    return [np.flatnonzero(groups == k) for k in range(int(groups.max()) + 1)]
+
+
+def _sizes_text(sizes: Ints) -> str:
+    """Return the sizes of the groups as text, with the number of further groups if there are many."""
+    shown = ", ".join(map(str, sizes[:MAX_SHOWN_GROUPS]))
+    return shown + (f" and {len(sizes) - MAX_SHOWN_GROUPS} more" if len(sizes) > MAX_SHOWN_GROUPS else "")
+
+
+def _components(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
     """Return the index of the connected component that each item belongs to (n,)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     graph = coo_array((np.ones(len(left)), (left, right)), shape=(n, n))
-    _, groups = connected_components(graph, directed=strong, connection="strong")
-    return np.asarray(groups, np.int64)
+    _, components = connected_components(graph, directed=strong, connection="strong")
+    return np.asarray(components, np.int64)
