@@ -1,10 +1,22 @@
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, ChoiceData, CrossNestedMNL, LatentClassMNL, MixedMNL, NestedMNL, Uniform, calibrate_constants
+from pcmcnet import (
+    MNL,
+    ChoiceData,
+    CrossNestedMNL,
+    LatentClassMNL,
+    MixedMNL,
+    NestedMNL,
+    Uniform,
+    calibrate_constants,
+    load,
+)
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests import likelihood_ratio
 from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import (
@@ -12,6 +24,7 @@ from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import (
     is_panel_model,
     person_log_likelihoods,
 )
+from pcmcnet.models.logit.logit_model import FittedLogit
 
 
 def two_towns(first: int = 30, second: int = 10) -> ChoiceData:
@@ -107,15 +120,79 @@ def test_models_that_are_not_nested_are_refused(modes: ChoiceData) -> None:
 
 
 def test_a_larger_model_with_a_lower_likelihood_is_refused(modes: ChoiceData) -> None:
-    small, large = MNL(formula="x | 0").fit(modes), MNL(formula="y").fit(modes)
+    small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
+    state = large.require_fitted().state
+    assert isinstance(state, FittedLogit)
+    state = replace(state, estimates=replace(state.estimates, log_likelihood=-500.0))
+    large.fitted_ = replace(large.require_fitted(), state=state)
     with pytest.raises(InputError, match="the larger model has the lower log-likelihood"):
         likelihood_ratio(small, large)
 
 
-def test_nesting_is_assumed_with_a_note_if_names_cannot_decide(modes: ChoiceData) -> None:
-    small, large = MNL(formula="x | 0").fit(modes), MNL(formula="| 1 | x").fit(modes)
-    (first, *_) = likelihood_ratio(small, large).notes
-    assert first == "nesting is assumed, although the larger model has no coefficient 'x'"
+def test_models_whose_columns_are_not_contained_are_refused(modes: ChoiceData, tmp_path: Path) -> None:
+    """Neither x nor y is a combination of the other and of constants."""
+    y = MNL(formula="y | 0").fit(modes)
+    saved = load(y.save(tmp_path / "y"))
+    for large in (
+        MNL(formula="x").fit(modes),
+        NestedMNL(formula="x", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes),
+        MixedMNL(formula="x", random={"x": "normal"}, draws=20).fit(modes),
+        LatentClassMNL(formula="x | 0", classes=2, starts=2).fit(modes),
+    ):
+        with pytest.raises(InputError, match=r"'y' is not a linear combination of the columns .* Use pcmcnet.vuong"):
+            likelihood_ratio(y, large)
+        with pytest.raises(InputError, match="not a linear combination"):
+            likelihood_ratio(saved, large)
+    fixed = MNL(formula="x + y", fixed={"y": 1.0}).fit(modes)
+    with pytest.raises(InputError, match="'sum of the fixed terms' is not a linear combination"):
+        likelihood_ratio(fixed, MNL(formula="x + square(x)").fit(modes))
+
+
+def test_columns_are_compared_up_to_constants_and_rounding() -> None:
+    """x + y, and x plus a number of each set, are combinations of x and y; labels determine the class."""
+    table = logit_choices(80, {"x": 1.0, "y": 0.5}, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
+    other = np.random.default_rng(0).normal(size=len(table["x"]))
+    is_out = np.arange(len(other)) % 7 == 0
+    table |= {
+        "total": np.float32(table["x"] + table["y"]),
+        "moved": table["x"] + 100.0 * table["trip"],  # 24 bits: values are rounded to 0.0005
+        "elsewhere": np.where((table["trip"] < 9) | is_out & (table["took"] == 0), other, table["x"]),
+        "class": np.where(np.isin(table["mode"], ["A", "B"]), "first", "second"),
+        "w": np.where(table["trip"] < 9, 0.0, 1.0),
+        "open": 1 - (is_out & (table["took"] == 0)),
+    }
+    features = ["x", "y", "total", "moved", "elsewhere", "class"]
+    data = read(table, alternative="mode", features=features, weight="w", available="open")
+    large = MNL(formula="x + y").fit(data)
+    for formula in ("total | 0", "moved | 0", "elsewhere | 0", "x + class | 0", "y"):
+        assert likelihood_ratio(MNL(formula=formula).fit(data), large).notes == ()
+    whole = read(table, alternative="mode", features=features)
+    with pytest.raises(InputError, match="'elsewhere' is not a linear combination"):
+        likelihood_ratio(MNL(formula="elsewhere | 0").fit(whole), MNL(formula="x + y").fit(whole))
+
+
+def test_classes_of_models_that_are_not_nested_are_refused(modes: ChoiceData) -> None:
+    nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
+    nested = NestedMNL(formula="x | 0", nests=nests).fit(modes)
+    mixed = MixedMNL(formula="x + y", random={"x": "normal"}, draws=20).fit(modes)
+    with pytest.raises(InputError, match=r"MixedMNL has no special case with the parameters 'logsum\[one\]', 'logsum"):
+        likelihood_ratio(nested, mixed)
+    crossed = CrossNestedMNL(formula="x", nests={"one": ["A", "B"], "two": ["B", "C", "D"]}).fit(modes)
+    assert likelihood_ratio(nested, crossed).degrees_of_freedom > 0
+
+
+def test_nesting_is_assumed_with_a_note_if_columns_cannot_decide(modes: ChoiceData) -> None:
+    """x = log(w) is boxcox(w) with the exponent 0; the columns show only the exponent 1."""
+    table = logit_choices(60, {"x": 1.0, "y": 0.0})
+    table["w"], table["income"] = np.exp(table["x"]), table["trip"] % 3
+    data = read(table, features=["x", "y", "w"], individual=["income"])
+    small, large = MNL(formula="x").fit(data), MNL(formula="boxcox(w) + y").fit(data)
+    assert likelihood_ratio(small, large).notes == (
+        "nesting is assumed, although the larger model has no coefficient 'x'",
+    )
+    interaction = MNL(formula="x + x:income").fit(data)
+    means = MixedMNL(formula="x", random={"x": "normal"}, means={"x": "income"}, draws=40).fit(data)
+    assert "nesting is assumed" in likelihood_ratio(interaction, means).notes[0]
 
 
 def test_boundary_restrictions_and_dependent_choices_are_noted(modes: ChoiceData) -> None:
@@ -133,6 +210,17 @@ def test_a_standard_deviation_of_0_is_on_the_boundary(modes: ChoiceData) -> None
     (note,) = likelihood_ratio(MNL(formula="x").fit(modes), large).notes
     assert note.startswith("the restriction on 'sd[x]' is on the boundary")
     assert note.endswith("the correct p-value is half of this one")
+
+
+def test_correlated_coefficients_are_on_the_boundary_if_they_are_fixed_in_the_smaller_model(modes: ChoiceData) -> None:
+    """Independent coefficients have covariances of 0, which is inside the parameter space."""
+    normal = {"x": "normal", "y": "normal"}
+    large = MixedMNL(formula="x + y | 0", random=normal, correlated=True, draws=40).fit(modes)
+    (note,) = likelihood_ratio(MNL(formula="x + y | 0").fit(modes), large).notes
+    assert note.startswith("the restriction on 'cholesky[x, x]', 'cholesky[y, x]', 'cholesky[y, y]' is on the boundary")
+    assert note.endswith("this p-value is an upper bound")
+    independent = MixedMNL(formula="x + y | 0", random=normal, draws=40).fit(modes)
+    assert not any("boundary" in note for note in likelihood_ratio(independent, large).notes)
 
 
 def test_allocations_are_not_identified_without_nests(modes: ChoiceData) -> None:

@@ -12,7 +12,8 @@ identified, and the distribution of the statistic is unknown.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +22,11 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
-from pcmcnet.models import MNL
+from pcmcnet.models import MNL, CrossNestedMNL, NestedMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.latent_class_mnl import LatentClassMNL
+from pcmcnet.models.logit.column_sketch import outside_span
 from pcmcnet.models.logit.draws import hash_ids
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
@@ -85,7 +87,7 @@ def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
 _ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
 # Options that may differ between nested models.
 _MAY_DIFFER = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")
-_LOG_SUM, _DEVIATION, _ALLOCATION = "logsum", "sd[", "alpha["  # prefixes of the names of parameters
+_LOG_SUM, _ALLOCATION = "logsum", "alpha["  # prefixes of the names of parameters
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
@@ -98,8 +100,9 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
     large
         The larger logit, fitted to the same choice sets. The larger logit must have every coefficient of ``small`` and
         estimate additional coefficients. The null hypothesis is that these additional coefficients have the values that
-        ``small`` implies or fixes. If the names of the coefficients do not show that ``large`` contains ``small``,
-        nesting is assumed, and a note states this assumption.
+        ``small`` implies or fixes. The columns of the utility of ``small`` must be linear combinations of those of
+        ``large``, up to a constant in each choice set. If it cannot be decided whether ``large`` contains ``small``,
+        for example because a utility is not linear, nesting is assumed, and a note states this assumption.
     significance
         Significance level: the probability of rejecting the smaller model if its restrictions hold. Default 0.05.
 
@@ -230,9 +233,17 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
                 f"the models are not nested: {name!r} is {value:g} in the larger model and "
                 f"{small.coefficients.get(name, 0.0):g} in the smaller."
             )
-    if _classes_differ(small, large):
+    _require_nested_structure(small, large)
+    outside = _columns_outside(small, large)
+    if outside:
+        raise InputError(
+            f"the models are not nested: in the smaller model, {listed(outside)} is not a linear combination of the "
+            f"columns of the larger model. Use pcmcnet.vuong, which compares models that are not nested."
+        )
+    if _classes_differ(small, large) or (outside is not None and _is_mnl(small)):
         return []
-    not_in_large = [name for name in _free(small) if name not in large.estimates_.names]
+    decided = small.design_.columns if outside is not None else ()
+    not_in_large = [name for name in _free(small) if name not in (*large.estimates_.names, *decided)]
     if not_in_large:
         names = listed(not_in_large)
         return [f"nesting is assumed, although the larger model has no coefficient {names}"]
@@ -245,10 +256,97 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
     return []
 
 
+def _is_mnl(model: LogitModel) -> bool:
+    """Return True for a multinomial logit, which may be a latent class logit with a single class."""
+    return isinstance(model, MNL) or (isinstance(model, LatentClassMNL) and model.n_classes_ == 1)
+
+
+def _require_nested_structure(small: LogitModel, large: LogitModel) -> None:
+    """Raise InputError if the class of the larger model does not contain that of the smaller.
+
+    Every logit contains the multinomial logit, and a cross-nested logit contains the nested logit.
+    """
+    is_contained = _is_mnl(small) or isinstance(large, type(small))
+    is_contained = is_contained or (isinstance(small, NestedMNL) and isinstance(large, CrossNestedMNL))
+    beyond_mnl = [name for name in _free(small) if name not in small.design_.columns]
+    if beyond_mnl and not is_contained:
+        first, second = type(small).__name__, type(large).__name__
+        raise InputError(
+            f"the models are not nested: {second} has no special case with the parameters {listed(beyond_mnl)} of this "
+            f"{first}. Use pcmcnet.vuong, which compares models that are not nested."
+        )
+
+
+def _columns_outside(small: LogitModel, large: LogitModel) -> list[str] | None:
+    """Return the columns of the smaller utility that the larger utility does not contain; None if unknown.
+
+    Utilities are compared up to a constant in each choice set.
+    """
+    restricted, general = _linear_utility(small), _linear_utility(large)
+    if restricted is None or general is None:
+        return None
+    columns = np.column_stack([restricted.free, restricted.known - general.known])
+    names = [*restricted.names, "sum of the fixed terms"]
+    outside = outside_span(columns, general.free)
+    return [name for name, is_outside in zip(names, outside, strict=True) if is_outside]
+
+
+class SketchedUtility(NamedTuple):
+    """Sketches of the columns (B, F) with a free coefficient, with their names, and of the known utility (B,)."""
+
+    names: tuple[str, ...]
+    free: Floats
+    known: Floats
+
+
+def _linear_utility(model: LogitModel) -> SketchedUtility | None:
+    """Return the linear utility of a model, or None if it is not linear or the classes fix different coefficients."""
+    columns, estimates, random = model.design_.columns, model.estimates_, _random_columns(model)
+    if estimates.sketch is None or (isinstance(model, MixedMNL) and model.mean_designs_):
+        return None
+    # 1. The fixed value of each column, or None for a free coefficient; a latent class logit has one for each class.
+    values: dict[str, set[float | None]] = {name: set() for name in columns}
+    for name, value in zip(estimates.names, estimates.values.tolist(), strict=True):
+        if (column := _column_name(name)) in values:
+            values[column].add(value if name in estimates.fixed else None)
+    # 2. Each column needs one such value. A random coefficient still varies if its location is fixed.
+    if any(len(v) != 1 or (v != {None} and name in random) for name, v in values.items()):
+        return None
+    fixed = [next(iter(v)) for v in values.values()]
+    is_free = np.array([value is None for value in fixed])
+    names = tuple(name for name, free in zip(columns, is_free, strict=True) if free)
+    known = np.array([0.0 if value is None else value for value in fixed])
+    return SketchedUtility(names, estimates.sketch[:, is_free], estimates.sketch @ known)
+
+
+def _column_name(parameter: str) -> str:
+    """Return the column of a coefficient, which is called "x", "class 2: x" or, in WTP space, "wtp[x]"."""
+    name = re.sub(r"^class \d+: ", "", parameter)
+    return name[4:-1] if name.startswith("wtp[") else name
+
+
 def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
     """Return True if the models have different numbers of latent classes."""
     classes = [model.n_classes_ if isinstance(model, LatentClassMNL) else 1 for model in (small, large)]
     return classes[0] != classes[1]
+
+
+def _random_columns(model: LogitModel) -> set[str]:
+    """Return the columns with a random coefficient, with error components."""
+    mixing = model.mixing_ if isinstance(model, MixedMNL) else None
+    return set() if mixing is None else {mixing.columns[r.column] for r in mixing.random}
+
+
+def _spreads_at_zero(small: LogitModel, large: LogitModel) -> list[str]:
+    """Return the estimated spreads, and entries of the Cholesky factor, of coefficients that are random only in large.
+
+    The smaller model sets the variance of these coefficients to 0, its smallest value.
+    """
+    if not isinstance(large, MixedMNL):
+        return []
+    mixing, new = large.mixing_, _random_columns(large) - _random_columns(small)
+    names = [mixing.names[p] for p in mixing.spreads if mixing.columns[mixing.column[p]] in new]
+    return [name for name in names if name in _free(large)]
 
 
 def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
@@ -260,8 +358,9 @@ def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     }
     advice = "the statistic is not chi-squared: treat this p-value as a rough guide, and compare AIC and BIC"
     notes = [f"{names} are not identified, so {advice}" for names, applies in not_identified.items() if applies]
-    bounded = (_DEVIATION,) if large.config.bounds is None else (_DEVIATION, _LOG_SUM)  # a free log-sum may exceed 1
-    on_boundary = [name for name in tested if name.startswith(bounded)]
+    on_boundary = _spreads_at_zero(small, large)
+    if large.config.bounds is not None:  # a log-sum without bounds may exceed 1
+        on_boundary += [name for name in tested if name.startswith(_LOG_SUM)]
     if on_boundary:
         is_single = len(on_boundary) == 1 and large.num_parameters - small.num_parameters == 1
         conclusion = "the correct p-value is half of this one" if is_single else "this p-value is an upper bound"

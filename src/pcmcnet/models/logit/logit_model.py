@@ -26,6 +26,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
 from pcmcnet.models.interface.sign_check import SignCheck
+from pcmcnet.models.logit.column_sketch import SKETCH_ROWS, sketch_columns
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import backquoted, parse_formula
@@ -40,6 +41,7 @@ from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
+_ARRAYS = ("values", "null", "covariances", "sketch")  # fields of the estimates that are saved as arrays
 _WEIGHT_ROUNDING = 1e-3  # relative rounding error of the sum of weights that were scaled to a mean of 1
 
 # -- Options of the logit models ---------------------------------------------------------------------------------------
@@ -162,7 +164,8 @@ class LogitModel(ChoiceModel):
         state = self._estimate(train, run)
         if state.estimates.lacks_clusters and self.config.errors in ("auto", "clustered"):
             log.warning("%s", state.estimates.caveats("clustered")[0])
-        return state
+        sketch = sketch_columns(state.design, train.with_positive_weight())
+        return replace(state, estimates=replace(state.estimates, sketch=sketch))
 
     @default_torch_settings()
     @torch.enable_grad()
@@ -524,6 +527,8 @@ class LogitModel(ChoiceModel):
     def _files(self) -> dict[str, bytes]:
         estimates = self.estimates_
         arrays = {"values": estimates.values, "null": estimates.null}
+        if estimates.sketch is not None:
+            arrays["sketch"] = estimates.sketch
         arrays |= {f"covariance/{kind}": np.ascontiguousarray(c) for kind, c in estimates.covariances.items()}
         return {
             "design.json": json_bytes(self.design_.to_dict()),
@@ -571,14 +576,17 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
     size = len(entries["names"])
     covariances = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith("covariance/")}
     shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
+    sketch = arrays.get("sketch")
+    if sketch is not None:
+        shapes["sketch"] = (SKETCH_ROWS, sketch.shape[-1])
     if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
         raise ArtifactError("the saved estimates are not finite or their shapes do not match: fit the model again.")
     entries.setdefault("weighted", read_schema(files).weight is not None)  # models saved without this entry
     entries |= {key: tuple(entries[key]) for key in ("names", "unbounded", "fixed", "at_bound")}
-    return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
+    return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances, sketch=sketch)
 
 
 def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
     """Return all fields except the arrays as JSON-compatible values."""
     names = (entry.name for entry in fields(estimates))
-    return {name: getattr(estimates, name) for name in names if name not in ("values", "null", "covariances")}
+    return {name: getattr(estimates, name) for name in names if name not in _ARRAYS}

@@ -82,6 +82,7 @@ class Estimates:
     weighted: bool = False  # whether a choice set has a weight other than 1
     n_single: int = 0  # number of sets with one alternative
     single_weight: float = 0.0  # total weight of these sets
+    sketch: Floats | None = None  # of the columns of a linear utility: see ``column_sketch.py``
 
     @property
     def n_parameters(self) -> int:
