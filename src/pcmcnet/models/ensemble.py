@@ -23,6 +23,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
+from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.data.resampling import fit_seed, resample
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
@@ -315,6 +316,9 @@ class Ensemble(Wrapper):
     def num_parameters(self) -> int:
         """Total number of parameters of all members."""
         return sum(member.num_parameters for member in self.members_)
+
+    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
+        return self.members_[0]._unseen_categories(data)  # all members are fitted to the same table
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:

@@ -242,6 +242,10 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
 
     @property
+    def _individual_designs(self) -> tuple[IndividualDesign, ...]:
+        return (self.membership_design_,)
+
+    @property
     def _fixed(self) -> dict[str, float]:
         """Fixed coefficients by name: the values in the options, and 1 for the offset."""
         offset = {} if self.config.offset is None else {backquoted(self.config.offset): 1.0}

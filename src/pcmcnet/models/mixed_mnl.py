@@ -287,6 +287,10 @@ class MixedPredictions(LogitModel):
     record_class = MixedRecord
 
     @property
+    def _individual_designs(self) -> tuple[IndividualDesign, ...]:
+        return tuple(self.mean_designs_.values())
+
+    @property
     def mixing_(self) -> MixingDistribution:
         """The random coefficients and their distributions."""
         return self._state.mixing

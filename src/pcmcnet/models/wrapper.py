@@ -18,6 +18,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
+from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.encoders import require_encoders
@@ -151,6 +152,9 @@ class SingleModelWrapper(Wrapper):
 
     def _has_kinks(self, column: str) -> bool:
         return self.model_._has_kinks(column)
+
+    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
+        return self.model_._unseen_categories(data)
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from safetensors.numpy import save as save_arrays
 
 from choice_tables import logit_choices, read
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.arrays import Categorical
+from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation.model_table import table as table_of_models
-from pcmcnet.models import MNL, LatentClassMNL, MixedMNL, NestedMNL, load
+from pcmcnet.models import MNL, Calibrated, Ensemble, LatentClassMNL, MixedMNL, NestedMNL, load
 from pcmcnet.models.interface.parse_options import parse_option
+from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.logit_model import LogitConfig, read_estimates
 from pcmcnet.storage import json_bytes
 
@@ -365,6 +368,68 @@ def test_pooled_levels_are_reported_and_the_base_can_be_chosen(table: pa.Table, 
         MNL(base={"comfrt": "low"}).fit(data)
     with pytest.raises(ConfigError, match=r"base level 'lo' of 'comfort' is not in the table. Did you mean 'low'\?"):
         MNL(base={"comfort": "lo"}).fit(data)
+
+
+NESTS = {"car": "road", "bus": "road", "bike": "other", "train": "other", "walk": "other", "tram": "road"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MNL(formula="price + comfort | purpose"),
+        lambda: NestedMNL(formula="price + comfort | purpose", nests=NESTS),
+        lambda: MixedMNL(
+            formula="price + comfort | 0", random={"price": "normal"}, means={"price": "purpose"}, draws=10
+        ),
+        lambda: LatentClassMNL(formula="price + comfort | 0", classes=2, starts=1, membership="purpose"),
+        lambda: Calibrated(MNL(formula="price + comfort | purpose")),
+        lambda: Ensemble(MNL(formula="price + comfort | purpose"), 2),
+    ],
+)
+def test_unseen_categories_are_reported_once_for_each_prediction(
+    make: Callable[[], Any], table: pa.Table, roles: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first 30 trips have an unknown purpose, which affects 30 of 200 trips; all rows have an unknown comfort."""
+    data, model = ChoiceData.from_long(table, **roles), make()
+    model.fit(data, data if isinstance(model, Calibrated) else None)
+    purpose = np.where(table["trip"].to_numpy() < 30, "typo", table["purpose"].to_numpy(zero_copy_only=False))
+    columns = {name: table[name] for name in table.column_names}
+    columns |= {"purpose": pa.array(purpose.astype(str)), "comfort": pa.array(np.full(len(purpose), "soft"))}
+    new = ChoiceData.from_long(columns, **roles)
+    all_rows = f"{len(new.rows)} of {len(new.rows)} rows"
+    with caplog.at_level("INFO", logger="pcmcnet"):
+        caplog.clear()
+        p = model.predict_proba(new)
+        messages = [(r.levelname, r.getMessage()) for r in caplog.records if "categories" in r.getMessage()]
+        assert sorted(messages) == [
+            ("INFO", "column 'purpose': 30 of 200 rows hold categories never seen in training (first: 'typo')"),
+            ("WARNING", f"column 'comfort': {all_rows} hold categories never seen in training (first: 'soft')"),
+        ]
+        caplog.clear()
+        model.predict_proba(data)
+        assert caplog.text == ""
+    assert np.isfinite(p).all()
+
+
+def test_pooled_levels_are_not_unseen(caplog: pytest.LogCaptureFixture) -> None:
+    """Twelve pooled levels are known, although the summary names only eight of them."""
+    trip, level = np.repeat(np.arange(60), 2), np.full(120, "often", dtype="U8")
+    level[:24:2] = [f"level {k}" for k in range(12)]
+    took = np.tile([1, 0], 60)
+    data = read({"trip": trip, "took": took, "x": np.sin(np.arange(120.0)), "level": level}, features=["x", "level"])
+    model = MNL(formula="x + level").fit(data)
+    code = model.design_.codes["level"]
+    assert isinstance(code, LevelCode)
+    assert len(code.rare) == code.n_rare == 12
+    assert "level 5 and 4 more with" in code.pooling
+    caplog.clear()
+    with caplog.at_level("INFO", logger="pcmcnet"):
+        model.predict_proba(data)
+    assert caplog.text == ""
+    counts = UnseenCounts()
+    old = replace(code, rare=code.rare[:8])  # as saved by earlier versions, which listed eight levels
+    old.count_unseen("level", Categorical(np.zeros(3, np.int32), ("new",)), counts)
+    assert not counts
 
 
 def test_numeric_labels_can_be_the_reference() -> None:

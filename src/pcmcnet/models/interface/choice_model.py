@@ -29,6 +29,7 @@ from pcmcnet.concurrency import submit_or_run
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.ragged import argmax_by_set
+from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
@@ -339,9 +340,14 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     @default_torch_settings()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
         """Return the log-probabilities (N,), or raise InputError if the probabilities of a set do not sum to 1."""
+        self._unseen_categories(data).report()
         log_p = self._log_proba(data)
         require_probabilities(log_p, data)
         return log_p
+
+    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
+        """Return the counts of unseen categories, or no counts for a model whose encoder reports them."""
+        return UnseenCounts()
 
     @property
     def _encodes_chunks(self) -> bool:

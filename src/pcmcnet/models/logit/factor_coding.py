@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
 from pcmcnet.data.columns.ragged import min_by_set, spread
+from pcmcnet.data.kinds.category import CategoryCode, UnseenCounts
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.logit.box_cox import box_cox, box_cox_slope
 from pcmcnet.models.logit.formula import Factor, backquoted, plain_number
@@ -42,8 +43,8 @@ class NumberCode:
 class LevelCode:
     """Levels of a categorical column: the reference, levels with a coefficient, and whether rare levels are pooled.
 
-    ``n_rare`` is the number of levels that are chosen too rarely to have a coefficient, and ``rare`` lists the first
-    ones.
+    ``rare`` contains the levels that are chosen too rarely to have a coefficient, and ``n_rare`` is their number.
+    Models saved by earlier versions list only the first ones in ``rare``.
     """
 
     reference: str
@@ -60,8 +61,15 @@ class LevelCode:
     @property
     def pooling(self) -> str:
         """Text that lists the pooled levels and the level they are pooled with, or "" if no levels are pooled."""
-        more = f" and {self.n_rare - len(self.rare)} more" if self.n_rare > len(self.rare) else ""
-        return f"{', '.join(self.rare)}{more} with {OTHER if self.pooled else self.reference}" if self.n_rare else ""
+        named = self.rare[:_MAX_NAMED]
+        more = f" and {self.n_rare - len(named)} more" if self.n_rare > len(named) else ""
+        return f"{', '.join(named)}{more} with {OTHER if self.pooled else self.reference}" if self.n_rare else ""
+
+    def count_unseen(self, name: str, column: Categorical, counts: UnseenCounts) -> None:
+        """Count the rows of the column ``name`` whose category was not in the training part, if these are known."""
+        if len(self.rare) == self.n_rare:
+            vocabulary = CategoryCode(name, (*self.names, *self.rare))
+            counts.count(vocabulary, column, vocabulary.indices(column.categories)[column.codes])
 
 
 Code = NumberCode | LevelCode
@@ -94,7 +102,7 @@ def learn_levels(column: Categorical, chosen: Ints, *, least: int, base: str | N
     levels = tuple(sorted(names[k] for k in rest if k not in rare))
     pooled = bool(rare) and int(counts[rare].sum()) >= max(least, 1)
     seldom = sorted(names[k] for k in rare if names[k] != OTHER)
-    return LevelCode(names[reference], levels, pooled, tuple(seldom[:_MAX_NAMED]), len(seldom))
+    return LevelCode(names[reference], levels, pooled, tuple(seldom), len(seldom))
 
 
 def read_code(entries: Mapping[str, Any]) -> Code:

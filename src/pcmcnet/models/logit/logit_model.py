@@ -22,6 +22,9 @@ from safetensors.numpy import save as save_arrays
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.columns.arrays import Categorical
+from pcmcnet.data.kinds.category import UnseenCounts
+from pcmcnet.data.outside import outside_rows
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
@@ -30,6 +33,7 @@ from pcmcnet.models.logit.column_sketch import SKETCH_ROWS, sketch_columns
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import backquoted, parse_formula
+from pcmcnet.models.logit.individual_design import IndividualDesign
 from pcmcnet.models.logit.logit_effects import Elasticities, share_elasticities, willingness_to_pay
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
@@ -445,6 +449,23 @@ class LogitModel(ChoiceModel):
         constants_only = replace(problem, z=problem.z[:, columns])
         b, _, _ = constants_only.maximise(weights, max_iter=self.config.max_iter)
         return float(weights @ constants_only.log_likelihoods(b))
+
+    @property
+    def _individual_designs(self) -> tuple[IndividualDesign, ...]:
+        """Columns of the individual that are not in the utility, such as covariates of class shares."""
+        return ()
+
+    def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
+        counts, outside = UnseenCounts(), outside_rows(data)
+        codes = {name: code for design in self._individual_designs for name, code in design.codes.items()}
+        for name, code in (codes | dict(self.design_.codes)).items():
+            column = data.features.get(name, data.individual.get(name))
+            if not (isinstance(code, LevelCode) and isinstance(column, Categorical)):
+                continue
+            if outside is not None and name in data.features:  # the outside option has no features
+                column = column.take(np.flatnonzero(~outside))
+            code.count_unseen(name, column, counts)
+        return counts
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:
