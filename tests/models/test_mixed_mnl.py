@@ -362,3 +362,33 @@ def test_derivatives_agree_with_differences(column: str) -> None:
         own, numeric = slopes(model, data, column), slopes(model, data, column, method="differences")
         np.testing.assert_allclose(own, numeric, rtol=2e-3, atol=2e-4 * np.abs(numeric).max())
         assert (model._slopes(data, column) is None) == (bool(options) and column == "income")
+
+
+# -- messages about the specification ------------------------------------------------------------------------------
+
+
+def test_a_sign_that_contradicts_the_multinomial_logit_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """x has a mean of 1 and y of -0.5. A positive coefficient of y is estimated close to 0."""
+    data = read(panel(60, normal_tastes), **PANEL)
+    wrong = MixedMNL(random={"x": "lognormal", "y": "+lognormal"}, draws=20).fit(data, progress=False)
+    (message,) = [record.getMessage() for record in caplog.records if "sign" in record.getMessage()]
+    assert message.startswith(
+        "random['y']: the sign of '+lognormal' is opposite to that of the multinomial logit (z = -"
+    )
+    assert math.exp(wrong.coefficients["y"]) < 0.1  # the median coefficient of y
+    caplog.clear()
+    wrong.refit(data, wrong.design_, 0)  # as in a bootstrap
+    MixedMNL(random={"x": "+truncated-normal", "y": "-lognormal"}, draws=20).fit(data, progress=False)
+    assert not any("sign" in record.getMessage() for record in caplog.records)
+
+
+def test_coefficients_that_cannot_be_correlated_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    table = panel(30, normal_tastes)
+    table["z"] = np.sin(np.arange(len(table["x"])))
+    data = read(table, features=["x", "y", "z"], person="person")
+    distributions = {"x": "normal", "y": "normal", "z": "uniform"}
+    MixedMNL(random=distributions, correlated=True, draws=20).fit(data, progress=False)
+    assert "correlated=True: 'z' (uniform) is independent, because only these distributions can be" in caplog.text
+    caplog.clear()
+    MixedMNL(random=distributions, correlated=["x", "y"], draws=20).fit(data, progress=False)
+    assert "independent" not in caplog.text

@@ -14,6 +14,7 @@ simulated likelihood. Predictions are unconditional: they apply to a person whos
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
@@ -49,6 +50,7 @@ from pcmcnet.models.logit.logit_model import (
 from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood, SimulatedMaximum, SimulatedSearch
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.random_coefficients import (
+    NORMAL_BASED,
     Distribution,
     MixingDistribution,
     require_varying_columns,
@@ -59,6 +61,8 @@ from pcmcnet.reports.formats import data_frame
 from pcmcnet.reports.tables import Cells, TableMixin
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import resolve_device
+
+log = logging.getLogger("pcmcnet")
 
 # -- Options of the mixed logit ----------------------------------------------------------------------------------------
 
@@ -496,6 +500,31 @@ def labels_of(data: ChoiceData) -> tuple[str, ...]:
     return data.labels.categories
 
 
+def _report_specification(
+    mixing: MixingDistribution, b: Floats, hessian: Floats, *, correlates_all: bool
+) -> None:  # (K0,), (K0, K0)
+    """Log random coefficients that correlated=True leaves out, and signs that contradict the multinomial logit."""
+    independent = [r for d, r in enumerate(mixing.random) if d not in mixing.group and r.column < mixing.located]
+    if correlates_all and independent:
+        log.warning(
+            "correlated=True: %s independent, because only these distributions can be correlated: %s",
+            ", ".join(f"{mixing.labels[r.column]!r} ({r.distribution})" for r in independent)
+            + (" is" if len(independent) == 1 else " are"),
+            ", ".join(NORMAL_BASED),
+        )
+    # The pseudo-inverse of the information, in units in which its diagonal is 1.
+    scale = 1 / np.sqrt(np.maximum(-np.diag(hessian), 1e-300))
+    variance = np.diag(np.linalg.pinv(-hessian * np.outer(scale, scale), hermitian=True))
+    z = b / (scale * np.sqrt(np.maximum(variance, 1e-300)))
+    for column, distribution in mixing.contradicted_signs(b, z):
+        name, sign = mixing.labels[column], "+" if distribution.sign > 0 else "-"
+        log.warning(
+            "random[%r]: the sign of '%s%s' is opposite to that of the multinomial logit (z = %.1f), so the "
+            "coefficient may be estimated close to 0 for everyone: check the sign",
+            *(name, sign, distribution.name, z[column]),
+        )
+
+
 _MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own maximum may be at infinity
 
 
@@ -516,7 +545,7 @@ class MixedMNL(MixedPredictions):
         super().__init__(**options)
 
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedMixture:
-        config = self.config
+        config, is_first_fit = self.config, design is None
         # 1. Choice sets with positive weight, their persons, and the columns of the utility. In WTP space the mixing
         #    distribution, not the design, makes the parameters willingness to pay.
         sets, chosen, clusters = self._prepare(train)
@@ -533,8 +562,10 @@ class MixedMNL(MixedPredictions):
         whole = LogitLikelihood.from_matrix(columns, sets.offsets, chosen)
         require_varying_columns(whole.z, mixing)
         # 3. Start near the multinomial logit, which also determines the signs of lognormal coefficients.
-        b, _, _ = plain.maximise(sets.weights, within=mnl_parameters, max_iter=_MNL_STEPS, settle=False)
+        b, hessian, _ = plain.maximise(sets.weights, within=mnl_parameters, max_iter=_MNL_STEPS, settle=False)
         mixing = mixing.signed(b)
+        if is_first_fit:
+            _report_specification(mixing, b, hessian, correlates_all=config.correlated is True)
         scale = mixing.scale(whole.spread, b)
         within = self._parameters(mixing.names, mixing.start(b, 1 / whole.spread))
         # 4. Maximise the simulated likelihood. The draws of a person depend only on the seed and the person's id.

@@ -243,6 +243,13 @@ def test_a_term_selects_all_its_coefficients() -> None:
     assert len(result) > 2
 
 
+def test_an_error_lists_each_coefficient_once() -> None:
+    with pytest.raises(ConfigError, match="'wrong' is not a coefficient of this model") as raised:
+        specified(random={"wrong": "normal"})
+    known = str(raised.value).partition("Known: ")[2].rstrip(".").split(", ")
+    assert len(set(known)) == len(known) > 1
+
+
 def test_correlated_coefficients_are_all_or_selected_by_name() -> None:
     distributions = {"price": "-lognormal", "minutes": "normal", "comfort": "uniform"}
     assert specified(random=distributions, correlated=True).group == (0, 1)

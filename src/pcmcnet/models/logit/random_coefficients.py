@@ -44,6 +44,7 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 
 DISTRIBUTION_NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
 _SIGNED = ("lognormal", "truncated-normal")
+_SIGNIFICANT_Z = 1.96
 NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # may be correlated
 _FORM = re.compile(r"\s*([+-]?)\s*([a-z-]+?)\s*(?:\(([^,()]*),([^,()]*)\))?\s*")
 _MIN_RATIO = -30.0  # least a / |b| of a truncated normal: float64 still represents Phi there
@@ -410,6 +411,20 @@ class MixingDistribution:
 
         return replace(self, random=tuple(map(with_sign, self.random)))
 
+    def contradicted_signs(self, estimates: Floats, z: Floats) -> list[RandomCoefficient]:  # (K0,), (K0,)
+        """Return the random coefficients whose sign is opposite to a significant multinomial logit estimate.
+
+        ``z`` contains the z-statistics of the multinomial logit.
+        """
+        estimates, _ = self._in_cost_units(estimates, np.ones(len(self.columns)))
+        return [
+            r
+            for r in self.random
+            if r.distribution.name in _SIGNED
+            and r.distribution.sign * estimates[r.column] < 0
+            and abs(z[r.column]) > _SIGNIFICANT_Z
+        ]
+
     def mirrored(self, x: Floats) -> tuple[MixingDistribution, Floats]:
         """Mirror draws so that the diagonal of L is not negative, and return the new distribution and parameters."""
         # 1. Column c of L changes its sign with draw c: L x = (L S)(S x) for a diagonal matrix S of signs.
@@ -518,7 +533,7 @@ def columns_of(name: str, names: Sequence[str], sources: Sequence[str], option: 
     columns = [k for k, each in enumerate(names) if each == name]
     columns = columns or [k for k, term in enumerate(sources) if term == name]
     if not columns:
-        choices = [*names, *(term for term in sources if term != "1")]
+        choices = list(dict.fromkeys([*names, *(term for term in sources if term != "1")]))
         raise ConfigError(f"{option}: {name!r} is not a coefficient of this model." + did_you_mean(name, choices))
     return columns
 
