@@ -60,13 +60,32 @@ def test_a_correction_penalises_additional_parameters(data: ChoiceData) -> None:
     assert aic.notes == ()
 
 
+def test_sets_of_one_alternative_do_not_count() -> None:
+    """Both models give them probability 1, so they say nothing about the difference."""
+    single = np.arange(1000, 1060)
+    table = {"trip": np.append(TABLE["trip"], single), "took": np.append(TABLE["took"], np.ones(60, np.int8))}
+    table |= {name: np.append(TABLE[name], np.zeros(60)) for name in ("x", "y")}
+    plain, longer = (read(t, features=["x", "y"]) for t in (TABLE, table))
+    a, b = MNL(formula="x").fit(plain), MNL(formula="x + y").fit(plain)
+    for correction in ("none", "bic"):
+        one, other = (vuong(a, b, data, correction=correction) for data in (plain, longer))  # type: ignore[arg-type]
+        assert other.statistic == pytest.approx(one.statistic, rel=1e-12)
+        assert other.details["units"] == 200
+    in_sample = vuong(MNL(formula="x").fit(longer), MNL(formula="y").fit(longer), longer)
+    assert in_sample.notes == ()
+    larger = vuong(MNL(formula="x").fit(longer), b, longer)
+    assert "one of the models was fitted to these choices" in larger.notes[-1]
+    with pytest.raises(InputError, match="expected at least 2 choice sets with a choice between alternatives, got 0"):
+        vuong(a, b, longer.subset(longer.sizes == 1))
+
+
 def test_models_without_a_likelihood_to_compare_are_refused(data: ChoiceData) -> None:
     a = MNL(formula="x").fit(data)
     with pytest.raises(InputError, match="RankBy gives no probabilities and therefore has no likelihood to compare"):
         vuong(a, RankBy(column="x").fit(data), data)
     with pytest.raises(InputError, match="the two models give the same probabilities"):
         vuong(a, a, data)
-    with pytest.raises(InputError, match="expected at least 2 persons, got 1"):
+    with pytest.raises(InputError, match="expected at least 2 persons with a choice between alternatives, got 1"):
         vuong(a, Uniform().fit(data), data.subset([0, 1, 2]))
     with pytest.raises(ConfigError, match=r"unknown correction .hqc.. Known: aic, bic, none"):
         vuong(a, a, data, correction="hqc")  # type: ignore[arg-type]

@@ -94,7 +94,8 @@ def hausman_mcfadden(
         covariance = restricted.inverse - T @ full.inverse @ T.T
     else:
         clusters = _clusters(model, sets, kind)
-        _require_more_clusters_than(len(d), clusters)
+        if kind == "clustered":
+            _require_more_clusters_than(len(d), clusters)
         covariance = _covariance_of_difference(restricted, full, T, clusters)
     # 3. Compute the statistic and its p-value.
     statistic, degrees = _quadratic_form(d, covariance, restricted.inverse)

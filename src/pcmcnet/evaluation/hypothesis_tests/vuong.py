@@ -68,11 +68,14 @@ def vuong(
     """
     require_significance(significance)
     require_word("correction", correction, ("none", "aic", "bic"))
-    sets = require_data(a, data).with_positive_weight()
+    table = require_data(a, data)
+    # With one alternative, both models give probability 1.
+    is_informative = (table.weights > 0) & (table.sizes > 1)
+    sets = table if is_informative.all() else table.subset(is_informative)
     unit = "choice sets" if sets.schema.person is None else "persons"
     m = _log_likelihoods(a, sets) - _log_likelihoods(b, sets)  # (U,)
     if len(m) < 2:
-        raise InputError(f"expected at least 2 {unit}, got {len(m)}.")
+        raise InputError(f"expected at least 2 {unit} with a choice between alternatives, got {len(m)}.")
     if np.abs(m).max() < _MIN_DIFFERENCE:
         raise InputError("the two models give the same probabilities: there is nothing to compare.")
     n, deviation = len(m), float(np.sqrt(len(m)) * m.std())
@@ -97,7 +100,7 @@ def vuong(
         if p < significance
         else "the difference is not significant",
         details={"units": n, "unit": unit, "difference": float(m.sum()), "penalty": penalty},
-        notes=tuple(_notes(a, b, sets, correction)),
+        notes=tuple(_notes(a, b, table, correction)),
     )
 
 
@@ -141,7 +144,7 @@ def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correct
             "the names of the coefficients show that the models are nested, so the statistic is not normal if the "
             "smaller model is true: use likelihood_ratio"
         )
-    if (sets.weights != 1).any():
+    if (sets.weights[sets.weights > 0] != 1).any():
         note = (
             "the log-likelihoods are weighted, so the models are compared in the population that the weights represent"
         )
