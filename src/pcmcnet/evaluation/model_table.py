@@ -7,7 +7,7 @@ goodness-of-fit rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -226,9 +226,9 @@ def _notes_on_estimates(heads: Sequence[str], models: Sequence[ChoiceModel], kin
         words = next(iter(kind_of.values())) if len(set(kind_of.values())) == 1 else all_kinds
         notes.append(f"Standard errors in parentheses: {words}.")
     of_models = (
-        m.estimates_.caveats(k or m.default_errors) for _, m, k in logits if not isinstance(k, BootstrapErrors)
+        m.estimates_.error_caveats(k or m.default_errors) for _, m, k in logits if not isinstance(k, BootstrapErrors)
     )
-    notes += [f"{caveat[:1].upper()}{caveat[1:]}." for caveat in dict.fromkeys(chain.from_iterable(of_models))]
+    notes += _as_sentences(chain.from_iterable(of_models))
     if any(name.startswith("logsum") for _, m, _ in logits for name in m.estimates_.names):
         notes.append("Log-sums are tested against 1.")
     calibrated = [head for head, model, _ in logits if model.calibrated_constants]
@@ -240,12 +240,17 @@ def _notes_on_estimates(heads: Sequence[str], models: Sequence[ChoiceModel], kin
     return notes
 
 
+def _as_sentences(caveats: Iterable[str]) -> list[str]:
+    """Return distinct caveats as sentences."""
+    return [f"{caveat[:1].upper()}{caveat[1:]}." for caveat in dict.fromkeys(caveats)]
+
+
 def _notes_on_fit(
     heads: Sequence[str], models: Sequence[ChoiceModel], fits: Sequence[FitStatistics], *, on_data: bool
 ) -> list[str]:
     """Return notes on the choice sets that the goodness of fit refers to."""
     logits = [(h, m, fit) for h, m, fit in zip(heads, models, fits, strict=True) if isinstance(m, LogitModel)]
-    notes = []
+    notes = _as_sentences(c for _, model, fit in logits if fit["AIC"] is not None for c in model.estimates_.fit_caveats)
     if any(model.estimates_.n_single and fit["BIC"] is not None for _, model, fit in logits):
         notes.append("BIC counts only the choice sets with at least two alternatives.")
     if on_data:

@@ -168,6 +168,8 @@ def test_weights_make_the_default_errors_robust_so_that_their_scale_does_not_mat
     assert caveat.startswith("AIC and BIC use a weighted likelihood, and are not valid for expansion weights")
     assert "Caveat: classical standard errors are not valid for expansion weights" in str(model.summary("classical"))
     assert "AIC and BIC use a weighted likelihood" in str(table_of_models(model))
+    other = replace(data, weights=np.array([1.0, 2, 1, 1]))
+    assert "AIC" not in "".join(n for n in table_of_models(model, data=other).notes if not n.startswith("Left out"))
     assert "weighted" not in str(plain.summary()) + str(table_of_models(plain))
 
 

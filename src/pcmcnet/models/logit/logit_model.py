@@ -167,7 +167,7 @@ class LogitModel(ChoiceModel):
         _report_sum_of_weights(train)
         state = self._estimate(train, run)
         if state.estimates.lacks_clusters and self.config.errors in ("auto", "clustered"):
-            log.warning("%s", state.estimates.caveats("clustered")[0])
+            log.warning("%s", state.estimates.error_caveats("clustered")[0])
         sketch = sketch_columns(state.design, train.with_positive_weight())
         return replace(state, estimates=replace(state.estimates, sketch=sketch))
 
@@ -346,7 +346,8 @@ class LogitModel(ChoiceModel):
             ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level, calibrated)]
             header = (*header, *(f"{end:.3g}" for end in ((1 - level) / 2, (1 + level) / 2)))
             rows = tuple((*row, *interval_ends(*end)) for row, end in zip(rows, ends, strict=True))
-        return Summary(type(self).__name__, facts, header, rows, (*self.caveats, *self.estimates_.caveats(kind)))
+        caveats = (*self.caveats, *self.estimates_.error_caveats(kind), *self.estimates_.fit_caveats)
+        return Summary(type(self).__name__, facts, header, rows, caveats)
 
     def _facts(self) -> dict[str, str]:
         """Return the entries that the summary shows above its table."""

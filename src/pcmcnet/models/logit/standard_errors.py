@@ -222,8 +222,13 @@ class Estimates:
         n_tested = len(self.values) - len(self.fixed) - len(self.at_bound)
         return self.clusters is not None and self.clusters <= n_tested
 
-    def caveats(self, errors: Errors) -> tuple[str, ...]:
-        """Return the reasons why standard errors of the given kind, AIC or BIC may not be valid."""
+    @property
+    def fit_caveats(self) -> tuple[str, ...]:
+        """Reasons why AIC and BIC may not be valid."""
+        return (f"AIC and BIC use a weighted likelihood, and are {WEIGHTS_AS_COUNTS}",) if self.weighted else ()
+
+    def error_caveats(self, errors: Errors) -> tuple[str, ...]:
+        """Return the reasons why standard errors of the given kind may not be valid."""
         caveats = []
         if errors == "clustered" and self.lacks_clusters:
             n_tested = len(self.values) - len(self.fixed) - len(self.at_bound)
@@ -239,8 +244,6 @@ class Estimates:
             )
         if self.weighted and errors == "classical":
             caveats.append(f"classical standard errors are {WEIGHTS_AS_COUNTS}: use errors='robust'")
-        if self.weighted:
-            caveats.append(f"AIC and BIC use a weighted likelihood, and are {WEIGHTS_AS_COUNTS}")
         return tuple(caveats)
 
     def facts(self) -> dict[str, str]:
