@@ -19,6 +19,7 @@ from itertools import repeat
 from types import FrameType
 from typing import TypeVar
 
+from pcmcnet.errors import ResourceError, is_lack_of_resources
 from pcmcnet_command import exit_interrupted
 
 T = TypeVar("T")
@@ -64,10 +65,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
-    """Submit work to a pool. If the interpreter is shutting down, run the work in the calling thread."""
+    """Submit work to a pool. If the interpreter is shutting down, run the work in the calling thread.
+
+    Raises
+    ------
+    ResourceError
+        If no thread can be started. The work is not run in the calling thread, because it stays in the pool's queue.
+    """
     try:
         return pool.submit(work)
     except RuntimeError as error:
+        if is_lack_of_resources(error):
+            raise ResourceError(f"not enough memory or threads ({error}): raise the limits of this process.") from error
         if "shutdown" not in str(error):
             raise
     future = Future[T]()

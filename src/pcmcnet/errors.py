@@ -60,6 +60,26 @@ class TrainingError(PcmcNetError, RuntimeError):
     """Training failed or diverged. If there is a run folder, it holds the last good state."""
 
 
+class ResourceError(PcmcNetError, MemoryError):
+    """The system does not provide enough memory or threads."""
+
+
+# Errors of libraries that mean a lack of memory, or of threads, whose stacks need memory.
+_LACK_OF_RESOURCES = (
+    *("out of memory", "allocate memory", "not enough memory", "realloc of size", "malloc of size"),
+    *("can't start new thread", "Resource temporarily unavailable", "failed to map segment"),
+)
+
+
+def is_lack_of_resources(error: BaseException) -> bool:
+    """Return True if an error, of whatever library, means that the system has too little memory or too few threads.
+
+    >>> is_lack_of_resources(RuntimeError("can't start new thread"))
+    True
+    """
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _LACK_OF_RESOURCES)
+
+
 def printable(text: str) -> str:
     r"""Return text with control characters escaped.
 

@@ -23,6 +23,7 @@ from pcmcnet.cli import MessageFormatter, main
 from pcmcnet.cli.app import app
 from pcmcnet.cli.output import print_message, print_result
 from pcmcnet.data.files import write_files
+from pcmcnet.errors import ResourceError
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -128,9 +129,28 @@ def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (MemoryError(), 1, "not enough memory. Read the table in chunks (--stream), or use a smaller table."),
-        (RuntimeError("CUDA out of memory. Tried\nand failed"), 1, "not enough memory (CUDA out of memory. Tried)."),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough memory (DefaultCPU"),
+        (
+            MemoryError(),
+            1,
+            "not enough memory or threads. Read the table in chunks (--stream), use a smaller",
+        ),
+        (
+            RuntimeError("CUDA out of memory. Tried\nand failed"),
+            1,
+            "not enough memory or threads (CUDA out of",
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+            1,
+            "not enough memory or threads (Def",
+        ),
+        (RuntimeError("can't start new thread"), 1, "not enough memory or threads (can't start new thread). Read"),
+        (
+            ImportError("x.so: failed to map segment from shared object"),
+            1,
+            "not enough memory or threads (x.so: f",
+        ),
+        (ResourceError("t.csv: not enough memory or threads."), 1, "t.csv: not enough memory or threads."),
         (RecursionError(), 2, "the input is nested too deeply."),
     ],
 )

@@ -3,6 +3,7 @@
 import threading
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import narwhals as nw
 import numpy as np
@@ -26,7 +27,7 @@ from pcmcnet.data.chunks import (
 from pcmcnet.data.files.sources import TableStream, open_stream
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import ResourceError, SchemaError
 
 SCHEMA = Schema(choice_set="trip", individual=("age",), features=("cost", "mode"), categorical=("mode",))
 IDS = {"numbers": [5, 5, 5, 2, 2, 9, 9, 9, 7], "text": list("bbbaadddc")}
@@ -312,6 +313,15 @@ def test_only_one_task_more_than_threads_is_started() -> None:
     assert next(results) == 0
     assert started == [0, 1, 2]
     results.close()  # type: ignore[attr-defined]
+
+
+def test_tasks_without_threads_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread needs memory for its stack. No task runs twice: in the calling thread, and from the pool's queue."""
+    executed: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
+    with pytest.raises(ResourceError, match=r"not enough memory or threads \(can't start new thread\): raise"):
+        list(results_in_order([partial(executed.append, k) for k in range(3)]))
+    assert executed == []
 
 
 def test_an_error_is_raised_in_task_order() -> None:

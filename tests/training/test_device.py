@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pcmcnet.training.device import resolve_device, start_preloading
+from pcmcnet.training.device import resolve_device, start_preloading, wait_for_preloading
 
 
 def test_devices_are_found_by_name() -> None:
@@ -28,3 +28,12 @@ def test_preparing_a_device_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         for thread in set(threading.enumerate()) - before:
             thread.join()
     assert errors == []
+
+
+def test_preloading_is_left_out_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start_preloading("auto")
+    wait_for_preloading()

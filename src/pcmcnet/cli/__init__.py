@@ -18,7 +18,6 @@ from pcmcnet.concurrency import was_interrupted
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, the exit status that a shell reports
 _MAX_MESSAGE_LENGTH = 4_000  # characters; the middle of a longer message is cut, since it only repeats the input
-_OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch raises RuntimeError on a CPU
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ def _run() -> None:
     import typer
 
     from pcmcnet.cli.app import app
-    from pcmcnet.errors import InputError, PcmcNetError
+    from pcmcnet.errors import InputError, PcmcNetError, is_lack_of_resources
 
     usage_error: Any = typer.BadParameter.__mro__[1]  # click.UsageError, which typer vendors under a private name
     messages = logging.StreamHandler(sys.stderr)
@@ -58,18 +57,19 @@ def _run() -> None:
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "pcmcnet"
         _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
-    except OSError as error:  # full disk, missing write permission
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
     except UnicodeEncodeError as error:  # a library was passed a file name that is not UTF-8
         line = error.object[: error.end].rpartition("\n")[2] + error.object[error.end :].partition("\n")[0]
         _fail(f"{line}: the file name is not valid UTF-8. Rename the file.", 2)
     except RecursionError:
         _fail("the input is nested too deeply.", 2)
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY):
-            raise
-        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
-        _fail(f"not enough memory{reason}. Read the table in chunks (--stream), or use a smaller table.", 1)
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if is_lack_of_resources(error):
+            reason = f" ({str(error).splitlines()[0].rstrip('.')})" if str(error) else ""
+            remedy = "Read the table in chunks (--stream), use a smaller table, or raise the limits (ulimit -v, -u)."
+            _fail(f"not enough memory or threads{reason}. {remedy}", 1)
+        if isinstance(error, OSError):  # full disk, missing write permission
+            _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
+        raise
     if status == 130:  # typer's status for Ctrl-C; commands that can be resumed print their own message
         _fail("interrupted.", 130)
     sys.exit(status or 0)

@@ -60,8 +60,9 @@ def start_preloading(name: str) -> None:
     """Start a thread that loads drivers and kernels, so that the first computation on a GPU does not wait for them."""
     if name in ("auto", "cuda", "cuda:0"):
         thread = Thread(target=_preload)
-        thread.start()
-        _loading.append(thread)
+        with suppress(RuntimeError):  # no thread can be started: the first computation loads them instead
+            thread.start()
+            _loading.append(thread)
 
 
 def wait_for_preloading() -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.files.read_files import column_names, one_line, read_as_written, read_path
-from pcmcnet.errors import SchemaError
+from pcmcnet.data.files.read_files import as_schema_errors, column_names, one_line, read_as_written, read_path
+from pcmcnet.errors import ResourceError, SchemaError
 
 MEGABYTE = 2**20
 
@@ -386,3 +386,12 @@ def test_utf_16_text_is_refused(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,a\n1,2\n", encoding=encoding)
     with pytest.raises(SchemaError, match=r"the file is not UTF-8 text. Save it as UTF-8"):
         column_names(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("Resource temporarily unavailable"), pa.ArrowMemoryError("malloc of size 9 failed")]
+)
+def test_a_lack_of_memory_does_not_mean_that_a_file_is_damaged(error: Exception) -> None:
+    expected = pytest.raises(ResourceError, match=r"t.parquet: not enough memory or threads to read the file")
+    with expected, as_schema_errors(Path("t.parquet")):
+        raise error

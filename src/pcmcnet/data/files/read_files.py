@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from pcmcnet.data.columns.distinct import distinct, names
 from pcmcnet.data.files.csv_files import BLOCK_BYTES, LINE_TOO_LONG, CsvFile
-from pcmcnet.errors import SchemaError, did_you_mean
+from pcmcnet.errors import ResourceError, SchemaError, did_you_mean, is_lack_of_resources
 
 # -- File errors -------------------------------------------------------------------------------------------------------
 ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
@@ -58,6 +58,9 @@ def as_schema_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        if is_lack_of_resources(error):  # also Arrow's own error, when it cannot start a thread
+            reason = f"not enough memory or threads to read the file ({one_line(error)})"
+            raise ResourceError(f"{path}: {reason}: raise the limits of this process.") from error
         if ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
         if ending(path).startswith(".csv") and LINE_TOO_LONG in str(error):
