@@ -14,6 +14,7 @@ import pcmcnet as pn
 from choice_tables import trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.insight.queries import with_values
 from pcmcnet.models import Boosted, boosted
 from pcmcnet.models.boosted import BoostedConfig, TreeSets, UtilityTrees, grow_trees
 from pcmcnet.models.tree_growth import as_bins, bin_edges
@@ -41,7 +42,14 @@ def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
     """
     x = np.tile(np.array([[0.0], [1.0]], np.float32), (4, 1))
     edges = bin_edges(x)
-    sets = TreeSets(as_bins(x, edges), edges, np.arange(0, 9, 2), 2 * np.arange(4) + np.array([1, 1, 1, 0]), np.ones(4))
+    sets = TreeSets(
+        as_bins(x, edges),
+        edges,
+        np.arange(0, 9, 2),
+        2 * np.arange(4) + np.array([1, 1, 1, 0]),
+        np.ones(4),
+        np.zeros(1, int),
+    )
     config = BoostedConfig(lr=0.1, leaves=2, min_samples_leaf=1, l2=1.0, subsample=1.0, max_features=1.0)
     (tree, value), *_ = islice(grow_trees(sets, config, 0), 1)
     assert value[tree.leaves(sets.bins)] == pytest.approx(np.tile([-0.05, 0.05], 4))
@@ -79,7 +87,7 @@ def test_relative_features_capture_the_context() -> None:
     assert -model.score(test) < 0.75  # the true one: -(.8 + .2/3) log(.8 + .2/3) - ... = 0.49
     assert -Boosted(relative=()).fit(train).score(test) > 0.95  # log 3 is 1.10
     assert model.record_.trees < 2000
-    assert str(model.summary()).splitlines()[-2].startswith("price / smallest in the set")
+    assert model.summary().rows[0][0] == "price / smallest in the set"
 
 
 def test_constant_inputs_are_not_drawn() -> None:
@@ -176,3 +184,68 @@ def test_damaged_trees_are_refused(change: dict[str, Callable[[Any], Any]], tmp_
         UtilityTrees.from_bytes(b"no trees", 2)
     back = pn.load(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(back.predict_proba(bargains(5)), model.predict_proba(bargains(5)))
+
+
+# -- monotone features ---------------------------------------------------------------------------------------------
+
+
+def signed_table(seed: int, slope: float = 0.3) -> Table:
+    """Return sets of two to four whose choices favour dear alternatives, with a quality and an age."""
+    table = trips(60, seed, slope=slope)
+    return {"s": table["trip"], **{name: table[name] for name in ("took", "price", "minutes", "comfort", "income")}}
+
+
+SIGNED_ROLES: Table = {"features": ["price", "minutes", "comfort"], "individual": ["income"]}
+
+
+@given(seed=st.integers(0, 2**16), sign=st.sampled_from("+-"), label=st.sampled_from(["price", "minutes"]))
+def test_own_probabilities_follow_the_declared_sign(seed: int, sign: Any, label: str) -> None:
+    """At any values, also 0 and below, where the relative form of the column has another definition."""
+    rng = np.random.default_rng(seed)
+    data = read(signed_table(seed % 7), **SIGNED_ROLES, signs={label: sign})
+    model = Boosted(trees=15, leaves=6, min_samples_leaf=2, lr=0.5).fit(data, progress=False)
+    values = data.features[label].plain().astype(float)
+    values[rng.random(len(values)) < 0.3] = rng.choice([-2.0, 0.0, 1.0, 8.0])
+    place = np.arange(len(values)) - data.offsets[data.set_of_alternative]
+    for moved in range(2):
+        steps = np.unique([-9.0, -1, 0, 1e-3, 5, 20, *rng.choice(values, 5), 100])
+        log_p = []
+        for step in steps:
+            now = with_values(data, label, np.where(place == moved, step, values))
+            log_p.append(model.predict_log_proba(now)[place == moved])
+        change = np.diff(log_p, axis=0) * (1 if sign == "+" else -1)
+        assert (change >= -1e-12).all()
+
+
+def test_without_signs_the_probability_rises_and_the_option_frees_or_forces_it() -> None:
+    plain, signed = (read(signed_table(0), **SIGNED_ROLES, signs=signs) for signs in ({}, {"price": "-"}))
+    options: Table = {"trees": 20, "lr": 0.2}
+    free, obeys = Boosted(**options).fit(plain), Boosted(**options).fit(signed)
+    assert free.sign_caveats["price"].endswith("If not, declare signs={'price': '-'} and fit again")
+    assert obeys.caveats == ()
+    assert obeys.table_.signs[0].wrong == 0
+    forced = Boosted(**options, monotone={"price": "decreasing"}).fit(plain)
+    assert (forced.predict_proba(plain) == obeys.predict_proba(plain)).all()
+    freed = Boosted(**options, monotone={"price": "free"}).fit(signed)
+    assert (freed.predict_proba(plain) == free.predict_proba(plain)).all()
+    assert freed.sign_caveats["price"].endswith("remove 'price' from the option monotone, and fit again")
+
+
+def test_a_saved_model_keeps_its_signs(tmp_path: Path) -> None:
+    data = read(signed_table(1), **SIGNED_ROLES, signs={"price": "-"})
+    model = Boosted(trees=5).fit(data)
+    changed = with_values(data, "price", data.features["price"].plain() - 5)  # some prices are below 0
+    assert (pn.load(model.save(tmp_path / "model")).predict_proba(changed) == model.predict_proba(changed)).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("income", "monotone includes 'income', an individual-level column"),
+        ("comfort", "monotone includes 'comfort', which is not a numeric column"),
+        ("prize", r"monotone includes 'prize', which is not a numeric feature. Did you mean 'price'\?"),
+    ],
+)
+def test_only_numeric_features_can_be_monotone(column: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Boosted(trees=2, monotone={column: "decreasing"}).fit(read(signed_table(0), **SIGNED_ROLES))

@@ -120,7 +120,8 @@ def random_case(seed: int, rows: int, inputs: int) -> tuple[Any, ...]:
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 200), inputs=st.integers(1, 6), min_rows=st.integers(1, 10))
 def test_both_ways_grow_the_same_tree(seed: int, rows: int, inputs: int, min_rows: int) -> None:
     case = random_case(seed, rows, inputs)
-    options: dict[str, Any] = {"leaves": 6, "min_rows": min_rows, "l2": 1.0}
+    signs = np.random.default_rng(seed + 1).integers(-1, 2, inputs)
+    options: dict[str, Any] = {"leaves": 6, "min_rows": min_rows, "l2": 1.0, "signs": signs}
     ours, theirs = tree_growth._grow_compiled(*case, **options), tree_growth._grow(*case, **options)
     for name in Tree.__dataclass_fields__:
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
@@ -138,3 +139,54 @@ def test_both_ways_find_the_same_leaves_and_sums(monkeypatch: pytest.MonkeyPatch
     plain = tree.leaves(bins), sum_trees(x, *nodes)
     np.testing.assert_array_equal(compiled, plain)
     np.testing.assert_array_equal(compiled[1], compiled[0])  # the value of node k is k
+
+
+# -- monotone inputs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_split_against_the_sign_is_not_made(sign: int) -> None:
+    """The gradients of :func:`test_the_split_with_the_largest_gain_by_hand`: the value rises from -2/3 to 4/3."""
+    bins = np.arange(4, dtype=np.uint8)[None, :]
+    g, h = np.array([-1.0, -1.0, 2.0, 2.0]), np.ones(4)
+    options: dict[str, Any] = {"leaves": 2, "min_rows": 1, "l2": 1.0, "signs": np.array([sign])}
+    tree = grow_tree(bins, np.arange(4), g, h, all_inputs(1, 2), **options)
+    assert tree.feature.tolist() == ([0, LEAF, LEAF] if sign == 1 else [LEAF])
+
+
+@pytest.mark.usefixtures("way")
+def test_bounds_of_leaves_by_hand() -> None:
+    """x = 1, 2, 3, 4 with gradients -1, -1, 2, -1, Hessians of 1, l2 = 0, and z = 0, 0, 0, 1, which marks the last row.
+
+    With sign 1 for x, the cut after 2 has the values -1 and 1/2, so values on the right are at least -1/4. The right
+    part is then cut at z: its values 2 and -1 are moved to 2 and -1/4. The gain of this cut is
+    2² / 1 + (2 (-1) (-1/4) - (1/4)²) - 1² / 2 = 4 + 7/16 - 1/2 = 63/16.
+    """
+    bins = np.array([[0, 1, 2, 3], [0, 0, 0, 1]], np.uint8)
+    g, h = np.array([-1.0, -1.0, 2.0, -1.0]), np.ones(4)
+    drawn = np.array([[0], [0], [1], [0], [0]])
+    options: dict[str, Any] = {"leaves": 3, "min_rows": 1, "l2": 0.0, "signs": np.array([1, 0])}
+    tree = grow_tree(bins, np.arange(4), g, h, drawn, **options)
+    assert tree.feature.tolist() == [0, LEAF, 1, LEAF, LEAF]
+    assert tree.gain[[0, 2]] == pytest.approx([2 + 0.5 - 0.25, 63 / 16])
+    assert tree.low.tolist() == [-np.inf, -np.inf, -0.25, -0.25, -0.25]
+    assert tree.high.tolist() == [np.inf, -0.25, np.inf, np.inf, np.inf]
+
+
+@given(seed=st.integers(0, 2**32), rows=st.integers(2, 120), inputs=st.integers(1, 4))
+def test_trees_are_monotone_in_signed_inputs(seed: int, rows: int, inputs: int) -> None:
+    """Two rows that differ in signed inputs reach leaves whose bounds are in the order of the signs."""
+    rng = np.random.default_rng(seed)
+    bins, used, g, h, _ = random_case(seed, rows, inputs)
+    signs = rng.integers(-1, 2, inputs)
+    tree = grow_tree(bins, used, g, h, all_inputs(inputs, 12), leaves=12, min_rows=1, l2=0.1, signs=signs)
+    leaf = tree.leaves(bins)
+    total_g, total_h = (np.bincount(leaf[used], v[used], len(tree.feature)) for v in (g, h))
+    value = np.clip(total_g / (total_h + 0.1), tree.low, tree.high)
+    lower = np.tile(bins[:, [int(rng.integers(rows))]], 50)
+    higher = lower.copy()
+    moved = np.sort(rng.integers(0, 256, (2, inputs, 50)), axis=0).astype(np.uint8)
+    lower[signs > 0], higher[signs > 0] = moved[0][signs > 0], moved[1][signs > 0]
+    lower[signs < 0], higher[signs < 0] = moved[1][signs < 0], moved[0][signs < 0]
+    assert (value[tree.leaves(lower)] <= value[tree.leaves(higher)]).all()

@@ -21,6 +21,13 @@ def test_a_set_with_a_minimum_that_is_not_positive_has_no_ratio(least: float) ->
     assert relative([2, least, 4, 10, 5]) == [0, 0, 0, 2, 1]
 
 
+@pytest.mark.parametrize("least", [0.0, -1.0])
+def test_monotone_ratios_have_a_limit_where_the_minimum_is_not_positive(least: float) -> None:
+    x = np.array([least, np.nan, 5.0, least], np.float32)
+    ratios = relative_to_least(x, np.array([0, 4]), monotone=True)
+    assert ratios.tolist() == [1, 0, np.finfo(np.float32).max, 1]
+
+
 def test_missing_values_have_no_ratio_and_are_not_the_minimum() -> None:
     assert relative([2, np.nan, 4, np.nan, np.nan]) == [1, 0, 2, 0, 0]
 

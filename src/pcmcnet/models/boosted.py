@@ -16,6 +16,10 @@ alternative is chosen. The number of leaves per tree and the number of trees are
 on all choice sets. Each tree is fitted to a random subset of the choice sets, and each split considers a random subset
 of the inputs.
 
+If a column has an expected sign, all trees are monotone in the column and in its relative form, and so is their sum.
+The probability of an alternative is then monotone in its own value: see :mod:`pcmcnet.models.tree_growth` and
+:mod:`pcmcnet.models.tree_inputs`.
+
 The trees are stored as flat arrays, so that loading a saved file executes nothing. The M nodes of all trees are stored
 one after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``; both have larger
 indices than the split. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
@@ -25,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from itertools import islice
 from typing import Any, Literal
@@ -42,6 +46,7 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.columns.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.directions import Direction, as_directions, directions_of
 from pcmcnet.models.interface.fitted import FitRecord, TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.tree_growth import LEAF, Bins, Tree, as_bins, bin_edges, grow_tree, sum_trees
@@ -50,6 +55,7 @@ from pcmcnet.models.tree_inputs import (
     Relative,
     TreeModel,
     as_relative,
+    input_signs,
     read_inputs,
     relative_names,
     tree_inputs,
@@ -100,6 +106,10 @@ class BoostedConfig:
     relative
         Features that are also used in relative form, divided by the smallest value of the choice set. "auto" uses all
         numeric features that are positive throughout the training part.
+    monotone
+        Mapping from numeric features to "decreasing" or "increasing", as in {"price": "decreasing"}: the direction in
+        which the probability of an alternative changes with the feature's value, whatever the other inputs are. The
+        signs that the table declares are obeyed by default; "free" ignores the sign of a feature.
     """
 
     trees: int | Literal["auto"] = "auto"
@@ -111,6 +121,7 @@ class BoostedConfig:
     max_features: float = 0.5
     labels: bool = True
     relative: Relative = "auto"
+    monotone: Mapping[str, Direction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.trees != "auto":
@@ -125,6 +136,7 @@ class BoostedConfig:
         if not isinstance(self.labels, bool):
             raise ConfigError(f"labels must be true or false, got {self.labels!r}.")
         object.__setattr__(self, "relative", as_relative(self.relative))
+        object.__setattr__(self, "monotone", as_directions(self.monotone))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +168,7 @@ class Boosted(TreeModel):
     name = "boosted"
     config_class = BoostedConfig
     stops_early = True
+    obeys_signs = True
     config: BoostedConfig
     _state: FittedBoosted
     record_class = BoostedRecord
@@ -179,17 +192,19 @@ class Boosted(TreeModel):
                 "an alternative column with labels that occur in several sets and keep labels=True."
             )
         relative = relative_names(self.config.relative, part)
-        inputs = partial(tree_inputs, encoder, relative)
+        directions = directions_of(self.config.monotone, part.schema)
+        signs = input_signs(encoder, relative, directions)
+        inputs = partial(tree_inputs, encoder, relative, monotone=directions)
         # 2. Choose the size and the number of trees on held-out sets, unless they are given.
-        leaves, count = self._size_and_number_of_trees(part, held_out, inputs, run.seed)
+        leaves, count = self._size_and_number_of_trees(part, held_out, inputs, signs, run.seed)
         # 3. Grow the trees on all sets.
-        sets = TreeSets.of(part, inputs(part))
+        sets = TreeSets.of(part, inputs(part), signs)
         grown = islice(grow_trees(sets, replace(self.config, leaves=leaves), run.seed), count)
         trees = UtilityTrees.from_trees(grown, sets.edges)
         return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=BoostedRecord(trees=count))
 
     def _size_and_number_of_trees(
-        self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, seed: int
+        self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, signs: Ints, seed: int
     ) -> tuple[int, int]:
         """Return the numbers of leaves and of trees, as given or with the lowest held-out loss."""
         config = self.config
@@ -202,8 +217,10 @@ class Boosted(TreeModel):
         if not folds:
             return given, FALLBACK_TREES
         pairs = [(fold.train, reduce(ChoiceData.concat, fold.held_out)) for fold in folds]
-        fitted = [TreeSets.of(train, inputs(train)) for train, _ in pairs]
-        predicted = [TreeSets.of(sets, inputs(sets), part.edges) for part, (_, sets) in zip(fitted, pairs, strict=True)]
+        fitted = [TreeSets.of(train, inputs(train), signs) for train, _ in pairs]
+        predicted = [
+            TreeSets.of(sets, inputs(sets), signs, part.edges) for part, (_, sets) in zip(fitted, pairs, strict=True)
+        ]
         weights = [float(sets.weights.sum()) for _, sets in pairs]
         counts: dict[int, int] = {}
 
@@ -229,6 +246,10 @@ class Boosted(TreeModel):
     def trees_(self) -> UtilityTrees:
         """The trees; the utility of an alternative is the sum of their values."""
         return self._state.trees
+
+    def _inputs(self, data: ChoiceData) -> NDArray[np.float32]:
+        directions = directions_of(self.config.monotone, self.schema)
+        return tree_inputs(self.encoder_, self.relative_, data, monotone=directions)
 
     def utilities(self, data: ChoiceData) -> Floats:  # -> (N,)
         """Return the utility of each alternative.
@@ -286,13 +307,17 @@ class TreeSets:
     offsets: Ints
     chosen: Ints  # (S,) row of each chosen alternative
     weights: Floats  # (S,) with mean 1
+    signs: Ints  # (K,) 1 or -1 if the trees rise or fall with the input, else 0
 
     @classmethod
-    def of(cls, data: ChoiceData, x: NDArray[np.float32], edges: list[Floats] | None = None) -> TreeSets:
+    def of(
+        cls, data: ChoiceData, x: NDArray[np.float32], signs: Ints | None = None, edges: list[Floats] | None = None
+    ) -> TreeSets:
         """Bin the inputs (N, K) of the trees, at given edges or at quantiles, and add the choices and weights."""
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         edges = bin_edges(x) if edges is None else edges
-        return cls(as_bins(x, edges), edges, data.offsets, chosen, data.weights / data.weights.mean())
+        signs = np.zeros(x.shape[1], np.int64) if signs is None else signs
+        return cls(as_bins(x, edges), edges, data.offsets, chosen, data.weights / data.weights.mean(), signs)
 
     @property
     def n_rows(self) -> int:
@@ -334,11 +359,13 @@ def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tup
             leaves=config.leaves,
             min_rows=config.min_samples_leaf,
             l2=config.l2,
+            signs=sets.signs,
         )
         # 4. Compute the values of the leaves, and add them to the utilities of all sets.
         leaf = tree.leaves(sets.bins)
         g, h = (np.bincount(leaf[use], values[use], len(tree.feature)) for values in (gradient, curvature))
         value: Floats = config.lr * g / np.maximum(h + config.l2, MIN_CURVATURE)
+        value = np.clip(value, config.lr * tree.low, config.lr * tree.high)
         utilities += value[leaf]
         yield tree, value
 
@@ -421,10 +448,10 @@ class UtilityTrees:
         # 1. Check the shapes and types of the arrays, and that their values are finite.
         m, at = len(self.feature), np.arange(len(self.feature))
         shapes: Mapping[str, tuple[int, ...]] = {"roots": (self.roots.size,), "importance": (inputs,)}
-        for field in fields(self):
-            array = getattr(self, field.name)
-            kind = np.float64 if field.name in ("threshold", "value", "importance") else np.int64
-            if array.shape != shapes.get(field.name, (m,)) or array.dtype != kind or not np.isfinite(array).all():
+        for each in fields(self):
+            array = getattr(self, each.name)
+            kind = np.float64 if each.name in ("threshold", "value", "importance") else np.int64
+            if array.shape != shapes.get(each.name, (m,)) or array.dtype != kind or not np.isfinite(array).all():
                 return False
         # 2. Check that each node is a leaf, or a split on an input with two later nodes as children.
         leaf = self.feature == LEAF

@@ -8,6 +8,17 @@ the rows, the gain of a split of a node into a left and a right part is
 which is twice the gain of the second-order expansion of the log-likelihood. A tree grows best-first: the leaf with the
 largest gain is split until there are enough leaves. Each node may split on a random subset of the inputs.
 
+Every node has a value, v = G / (H + l2), which a leaf adds to the utilities. The values may have to rise, or fall, with
+an input of sign 1, or -1. Each node then has bounds for the values of all leaves below it. A value beyond the bounds is
+moved to the bound, and the gain of a split is the sum over both parts, minus that of the node, of
+
+    2 G v - (H + l2) v²,        which is G² / (H + l2) if v is not moved.
+
+A split on an input of sign 1 is only allowed if v_l <= v_r. Then (v_l + v_r) / 2 bounds all values on the left from
+above and all values on the right from below; for sign -1, the other way round. Splits on other inputs pass the bounds
+on. So two rows that differ only in signed inputs, with x <= x' for sign 1 and x >= x' for sign -1, reach the same leaf,
+or separate at a split on a signed input, where the first row gets the smaller value: the tree is monotone everywhere.
+
 The compiled library (``tree_growth.c``) and numpy give the same trees, bit for bit; without the library, growth takes
 several times longer. Shapes: N rows, K inputs, M nodes.
 """
@@ -19,7 +30,7 @@ import logging
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +41,7 @@ from pcmcnet.errors import InputError, TrainingError
 log = logging.getLogger("pcmcnet")
 
 LIBRARY_FILE = Path(__file__).with_name("libtrees.so")  # the same name on every platform
-VERSION = 1  # of the C interface; must equal the version in the C code
+VERSION = 2  # of the C interface; must equal the version in the C code
 MAX_BINS = 256  # BINS in the C code: a bin is stored as one byte
 LEAF = -1  # feature of a leaf
 
@@ -68,6 +79,8 @@ class Tree:
     left: Ints  # (M,)
     right: Ints  # (M,)
     gain: Floats  # (M,) of a split; 0 for a leaf
+    low: Floats  # (M,) bounds of the values of all leaves below a node
+    high: Floats  # (M,)
 
     def leaves(self, bins: Bins) -> Ints:  # (K, N) -> (N,)
         """Return the leaf of each row."""
@@ -116,6 +129,7 @@ def grow_tree(
     leaves: int,
     min_rows: int,
     l2: float,
+    signs: Ints | None = None,
 ) -> Tree:
     """Return a tree that is grown on some rows.
 
@@ -135,78 +149,120 @@ def grow_tree(
         Minimum number of rows in a leaf.
     l2
         Penalty on the squared values of the leaves.
+    signs
+        (K,) 1 or -1 if the values of the leaves rise or fall with the input, else 0. If None (default), all are 0.
     """
     library = compiled_library()
     grow = _grow if library is None else _grow_compiled
-    return grow(bins, rows, gradient, hessian, drawn, leaves=leaves, min_rows=min_rows, l2=l2)
+    signs = np.zeros(len(bins), np.int64) if signs is None else signs
+    return grow(bins, rows, gradient, hessian, drawn, leaves=leaves, min_rows=min_rows, l2=l2, signs=signs)
 
 
 def _grow_compiled(
-    bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: int, min_rows: int, l2: float
+    bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: int, min_rows: int, l2: float, signs: Ints
 ) -> Tree:
     if bins.shape[1] > np.iinfo(np.int32).max:
         raise InputError(f"expected at most {np.iinfo(np.int32).max:,} alternatives, got {bins.shape[1]:,}.")
     n_nodes = 2 * leaves - 1
     bins, g, h = np.ascontiguousarray(bins), np.ascontiguousarray(g), np.ascontiguousarray(h)
     feature, cut, left, right = (np.zeros(n_nodes, np.int64) for _ in range(4))
-    gain: Floats = np.zeros(n_nodes)
+    gain, low, high = (np.zeros(n_nodes) for _ in range(3))
     used = np.ascontiguousarray(rows, np.int32)
-    drawn = np.ascontiguousarray(drawn, np.int64)
+    drawn, signs = np.ascontiguousarray(drawn, np.int64), np.ascontiguousarray(signs, np.int8)
     count = compiled_library().pcmcnet_grow_tree(
         *(_address(bins), _count(bins.shape[1]), _address(used), _count(len(used)), _address(g), _address(h)),
-        *(_address(drawn), _count(drawn.shape[1]), _count(leaves), _count(min_rows), ctypes.c_double(l2)),
-        *map(_address, (feature, cut, left, right, gain)),
+        *(_address(signs), _address(drawn), _count(drawn.shape[1]), _count(leaves), _count(min_rows)),
+        *(ctypes.c_double(l2), *map(_address, (feature, cut, left, right, gain, low, high))),
     )
     if count < 0:
         raise TrainingError("not enough memory to grow a tree.")
-    return Tree(feature[:count], cut[:count], left[:count], right[:count], gain[:count])
+    splits = [column[:count] for column in (feature, cut, left, right)]
+    return Tree(splits[0], splits[1], splits[2], splits[3], gain[:count], low[:count], high[:count])
 
 
-def _grow(bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: int, min_rows: int, l2: float) -> Tree:
+def _grow(
+    bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, *, leaves: int, min_rows: int, l2: float, signs: Ints
+) -> Tree:
     # 1. Begin with a single leaf.
-    nodes = [rows]
-    splits = [_best_split(bins, rows, g, h, drawn[0], min_rows, l2)]
+    nodes, bounds = [rows], [(-np.inf, np.inf)]
+    splits = [_best_split(bins, rows, g, h, drawn[0], min_rows, l2, signs, bounds[0])]
     feature, cut, left, right, gain = [LEAF], [0], [0], [0], [0.0]
     while len(nodes) < 2 * leaves - 1:
         # 2. Select the leaf with the largest gain.
-        gains = [split[0] if of == LEAF else 0.0 for split, of in zip(splits, feature, strict=True)]
+        gains = [split.gain if of == LEAF else 0.0 for split, of in zip(splits, feature, strict=True)]
         best = int(np.argmax(gains))
         if gains[best] <= 0:
             break
         # 3. Split the leaf; its children keep the order of the rows.
-        gain[best], feature[best], cut[best] = splits[best]
-        goes_left = bins[feature[best], nodes[best]] <= cut[best]
+        split, (low, high) = splits[best], bounds[best]
+        gain[best], feature[best], cut[best] = split.gain, split.feature, split.cut
+        goes_left = bins[split.feature, nodes[best]] <= split.cut
         left[best], right[best] = len(nodes), len(nodes) + 1
-        for child in (nodes[best][goes_left], nodes[best][~goes_left]):
-            splits.append(_best_split(bins, child, g, h, drawn[len(nodes)], min_rows, l2))
+        # 4. All values on one side of a split on a signed input are at most, and all others at least, ``between``.
+        sign, between = signs[split.feature], split.between
+        of_left = (between if sign < 0 else low, between if sign > 0 else high)
+        of_right = (between if sign > 0 else low, between if sign < 0 else high)
+        for child, limits in ((nodes[best][goes_left], of_left), (nodes[best][~goes_left], of_right)):
+            splits.append(_best_split(bins, child, g, h, drawn[len(nodes)], min_rows, l2, signs, limits))
             nodes.append(child)
+            bounds.append(limits)
             for column, empty in zip((feature, cut, left, right), (LEAF, 0, 0, 0), strict=True):
                 column.append(empty)
             gain.append(0.0)
     columns = [np.array(column, np.int64) for column in (feature, cut, left, right)]
-    return Tree(columns[0], columns[1], columns[2], columns[3], np.array(gain))
+    limits_of_nodes = np.array(bounds)
+    low_and_high = limits_of_nodes[:, 0], limits_of_nodes[:, 1]
+    return Tree(columns[0], columns[1], columns[2], columns[3], np.array(gain), *low_and_high)
+
+
+class _Split(NamedTuple):
+    """The best split of a node; the gain is 0 if there is none."""
+
+    gain: float = 0.0
+    feature: int = LEAF
+    cut: int = 0
+    between: float = 0.0  # midpoint of the values of the two parts
 
 
 def _best_split(
-    bins: Bins, rows: Ints, g: Floats, h: Floats, drawn: Ints, min_rows: int, l2: float
-) -> tuple[float, int, int]:
-    """Return the gain, the input and the cut of the best split of a node; the gain is 0 if there is none."""
-    best = (0.0, LEAF, 0)
+    bins: Bins,
+    rows: Ints,
+    g: Floats,
+    h: Floats,
+    drawn: Ints,
+    min_rows: int,
+    l2: float,
+    signs: Ints,
+    limits: tuple[float, float],
+) -> _Split:
+    """Return the best split of a node whose values have the given limits."""
+    best = _Split()
     for k in drawn:
         # 1. Sum gradients and Hessians of the rows in each bin.
         bin_of = bins[k, rows]
         sums = [np.bincount(bin_of, weights, MAX_BINS) for weights in (g[rows], h[rows])]
         counts = np.cumsum(np.bincount(bin_of, minlength=MAX_BINS))
         # 2. Try every cut between two bins.
-        left_g, left_h = (np.cumsum(values) for values in sums)
-        G, H = left_g[-1], left_h[-1]
+        left_g, left_h = (np.asarray(np.cumsum(values), np.float64) for values in sums)
+        G, H = left_g[-1:], left_h[-1:]
         with np.errstate(divide="ignore", invalid="ignore"):
-            gains = left_g**2 / (left_h + l2) + (G - left_g) ** 2 / (H - left_h + l2) - G**2 / (H + l2)
-        gains[(counts < min_rows) | (len(rows) - counts < min_rows) | (left_h + l2 <= 0) | (H - left_h + l2 <= 0)] = 0.0
+            left, of_left = _best_values(left_g, left_h + l2, limits)
+            right, of_right = _best_values(G - left_g, H - left_h + l2, limits)
+            gains = of_left + of_right - _best_values(G, H + l2, limits)[1]
+            is_ordered = signs[k] * (right - left) >= 0
+        is_small = (counts < min_rows) | (len(rows) - counts < min_rows)
+        gains[~is_ordered | is_small | (left_h + l2 <= 0) | (H - left_h + l2 <= 0)] = 0.0
         cut = int(np.argmax(gains[:-1]))
-        if gains[cut] > best[0]:
-            best = float(gains[cut]), int(k), cut
+        if gains[cut] > best.gain:
+            best = _Split(float(gains[cut]), int(k), cut, float((left[cut] + right[cut]) / 2))
     return best
+
+
+def _best_values(g: Floats, h: Floats, limits: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Return the values within limits that maximise 2 g v - h v², and these maxima."""
+    free = g / h
+    value = np.clip(free, *limits)
+    return value, np.where(value == free, g**2 / h, value * (2 * g - h * value))
 
 
 def sum_trees(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 from pcmcnet.checks import require_word
-from pcmcnet.data.schema import Schema
-from pcmcnet.errors import ConfigError
+from pcmcnet.data import Encoder, Schema
+from pcmcnet.errors import ConfigError, did_you_mean
 
 Direction = Literal["decreasing", "increasing", "free"]
 
@@ -29,3 +29,24 @@ def directions_of(monotone: Mapping[str, Direction], schema: Schema) -> dict[str
         name: "increasing" if sign == "+" else "decreasing" for name, sign in schema.signs.items()
     }
     return {name: direction for name, direction in {**declared, **monotone}.items() if direction != "free"}
+
+
+def positions_of(name: str, encoder: Encoder) -> list[int]:
+    """Return the positions of a monotone column among the numeric features: the number, and its bins if it has any.
+
+    Raises
+    ------
+    ConfigError
+        If the column is not a numeric feature.
+    """
+    numeric = [code.name for code in encoder.features.numeric]
+    if positions := [k for k, each in enumerate(numeric) if each == name]:
+        return positions
+    schema = encoder.schema
+    if name in schema.individual:
+        reason = "an individual-level column: all alternatives of a set have the same value."
+    elif name in schema.features or name == schema.alternative:
+        reason = "which is not a numeric column."
+    else:
+        reason = "which is not a numeric feature." + did_you_mean(name, numeric)
+    raise ConfigError(f"monotone includes {name!r}, {reason}")

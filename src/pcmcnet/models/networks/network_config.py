@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Encoder
-from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.errors import ConfigError
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS
-from pcmcnet.models.interface.directions import Direction, directions_of
+from pcmcnet.models.interface.directions import Direction, directions_of, positions_of
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.training import TrainConfig
 
@@ -105,9 +105,7 @@ def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Ten
     codes = encoder.features.numeric
     signs = torch.zeros(encoder.features.n_numeric)
     for name, direction in directions.items():
-        positions = [k for k, code in enumerate(codes) if code.name == name]  # the number, and its bins if it has any
-        if not positions:
-            raise ConfigError(_why_not_monotone(name, encoder))
+        positions = positions_of(name, encoder)
         if (curve := codes[positions[0]].curve) is not None:
             raise ConfigError(
                 f"monotone includes {name!r}, but a column of kind {curve} can have a non-monotone effect: "
@@ -115,13 +113,3 @@ def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Ten
             )
         signs[positions] = 1.0 if direction == "increasing" else -1.0
     return signs
-
-
-def _why_not_monotone(name: str, encoder: Encoder) -> str:
-    """Return the error message for a column that cannot be monotone."""
-    schema, numeric = encoder.schema, [code.name for code in encoder.features.numeric]
-    if name in schema.individual:
-        return f"monotone includes {name!r}, an individual-level column: all alternatives of a set have the same value."
-    if name in schema.features or name == schema.alternative:
-        return f"monotone includes {name!r}, which is not a numeric column."
-    return f"monotone includes {name!r}, which is not a numeric feature." + did_you_mean(name, numeric)
