@@ -488,7 +488,6 @@ def _compute_draws(
     """Return the draws of all replicates: those in the folder, and new ones, which are written to the folder."""
     draws: dict[int, Draw] = {} if store is None else store.open(len(sources))
     missing = [k for k in range(len(sources)) if k not in draws]
-    # A network whose steps run in PyTorch uses one thread per operation, like one whose steps are compiled.
     new_draws = iterate_in_parallel(lambda k: compute(sources[k]), missing, max_workers=workers, on_abort=lambda: None)
     with show_steps(len(sources), show=progress) as steps, closing(new_draws):
         for k in draws:
