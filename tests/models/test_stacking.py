@@ -23,6 +23,7 @@ from pcmcnet.models.stacking import (
     PANEL_MODELS,
     cross_fitted_nll,
     default_models,
+    default_options,
     log_weighted_mean,
     stacking_weights,
     without_negligible,
@@ -347,3 +348,53 @@ def test_a_damaged_checkpoint_is_an_error_and_leaves_no_model_out(trips: ChoiceD
     checkpoint.write_bytes(b"half of a file")
     with pytest.raises(ArtifactError, match="is damaged"):
         stack.fit(trips, progress=False, run_folder=tmp_path, resume=True)
+
+
+# -- expected signs ------------------------------------------------------------------------------------------------
+
+
+def dear_is_chosen(signs: dict[str, Any]) -> ChoiceData:
+    """Return trips in which dear alternatives are chosen; the name of the price needs quotes in a formula."""
+    table = trip_table(80, slope=0.3)
+    table["ticket price"] = table.pop("price")
+    return read(table, features=["ticket price", "minutes"], signs=signs)
+
+
+def test_the_default_models_obey_declared_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacking, "DEFAULT_MODELS", ("mnl", "uniform"))
+    free = Stacking(folds=2).fit(dear_is_chosen({}), progress=False)
+    assert free.sign_caveats["ticket price"].endswith("If not, declare signs={'ticket price': '-'} and fit again")
+    signs = {"ticket price": "-", "minutes": "-"}
+    signed = Stacking(folds=2).fit(dear_is_chosen(signs), progress=False)
+    assert [check.wrong for check in signed.table_.signs] == [0, 0]
+    options = {"max_classes": 2, "starts": 1, **default_options("lc-mnl", signed.schema)}
+    classes = LatentClassMNL(**options).fit(dear_is_chosen(signs), progress=False)
+    assert [check.wrong for check in classes.table_.signs] == [0, 0]
+
+
+def test_bounds_of_the_default_logits() -> None:
+    schema = dear_is_chosen({"ticket price": "-", "minutes": "+"}).schema
+    bounds = {"`ticket price`": (None, 0.0), "minutes": (0.0, None)}
+    assert [default_options(name, schema) for name in PANEL_MODELS] == [
+        {},
+        {},
+        {"bounds": bounds},
+        {"bounds": bounds},
+        {},
+    ]
+    assert default_options("mnl", dear_is_chosen({}).schema) == {}
+
+
+def test_models_of_the_user_are_only_checked() -> None:
+    model = Stacking([MNL(), Boosted(trees=5)], folds=2).fit(dear_is_chosen({"ticket price": "-"}), progress=False)
+    assert model.sign_caveats["ticket price"].endswith(
+        "against the declared sign '-': use members that obey signs, such as pcmcnet, boosted and logits with bounds"
+    )
+
+
+def test_the_mixed_logit_is_left_out_if_signs_are_declared(caplog: pytest.LogCaptureFixture) -> None:
+    data = read(panel(10, normal_tastes), **PANEL)
+    assert default_models(data) == PANEL_MODELS
+    with caplog.at_level(logging.INFO):
+        assert default_models(replace(data, schema=replace(data.schema, signs={"x": "+"}))) == DEFAULT_MODELS
+    assert "mixed-mnl is left out, because its normal coefficients do not obey" in caplog.text

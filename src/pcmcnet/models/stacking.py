@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
 from pcmcnet.layers import stationary_distribution
@@ -43,6 +43,8 @@ from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
 from pcmcnet.models.interface.latent_classes import LatentClasses
+from pcmcnet.models.interface.sign_check import SignCheck
+from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.wrapper import build_model, member_files, restore_member
 from pcmcnet.progress import StepReporter, show_steps, without_warnings
 from pcmcnet.reports.formats import Summary
@@ -60,6 +62,7 @@ T = TypeVar("T")
 # from .655 to .648, and of electricity from 1.132 to 1.131. If there are no features, models of labels replace trees.
 DEFAULT_MODELS = ("pcmcnet", "boosted", "lc-mnl", "mnl")
 PANEL_MODELS = (*DEFAULT_MODELS, "mixed-mnl")
+BOUNDED_LOGITS = ("lc-mnl", "mnl")  # models whose coefficients are bounded if the table declares signs
 LABEL_MODELS = ("pcmcnet", "lc-mnl", "mnl", "pcmc", "cdm")
 MAX_PANEL_SETS = 10_000  # choice sets of a panel for which the mixed logit joins the stack; it is slow on larger ones
 HELD_OUT_SETS = 10_000  # held-out choice sets that are enough to learn a few weights
@@ -79,7 +82,8 @@ class StackingConfig:
         Models, or names of models as ``pcmcnet models`` lists them. Models that you pass are not changed. By default,
         the models are PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. The mixed logit is
         added if people choose repeatedly (``person``) in at most 10,000 choice sets. If labels are the only features,
-        PCMC and CDM replace the trees.
+        PCMC and CDM replace the trees. If the table declares signs, the logits have bounds, and the mixed logit is left
+        out. Models that you pass get no bounds.
     options
         Options of each model that is given by name, in the same order. Default: the default options of each model.
     folds
@@ -176,6 +180,7 @@ class Stacking(ChainModel):
     config: StackingConfig
     reads_contents = True
     resumes = True
+    obeys_signs = True  # the default models do; others are only checked
     record_class = StackingRecord
     _state: FittedStack
 
@@ -213,7 +218,7 @@ class Stacking(ChainModel):
         names, options = self.config.models, self.config.options
         if names is None:
             names = default_models(data)
-            options = ({},) * len(names)
+            options = tuple(default_options(name, data.schema) for name in names)
         models: dict[str, ChoiceModel] = {}
         for name, entries in zip(names, options, strict=True):
             number = sum(label.partition(" ")[0] == name for label in models) + 1
@@ -348,6 +353,13 @@ class Stacking(ChainModel):
         left_out = (f"{label} was left out: {reason}" for label, reason in self._state.record.left_out.items())
         return (*of_members, *left_out)
 
+    def _sign_remedy(self, check: SignCheck) -> str:
+        """Return what to do if the sign of a column is wrong."""
+        if self.config.models is None:
+            return super()._sign_remedy(check)
+        declare = "" if check.declared else f"declare signs={{{check.column!r}: {check.sign!r}}} and "
+        return f"{declare}use members that obey signs, such as pcmcnet, boosted and logits with bounds"
+
     def summary(self) -> Summary:
         """Return a table of the members: weight, out-of-fold NLL, parameters and seconds.
 
@@ -401,7 +413,17 @@ def default_models(data: ChoiceData) -> tuple[str, ...]:
     if set(data.schema.features) <= {data.schema.alternative}:
         return LABEL_MODELS
     is_panel = data.schema.person is not None and len(np.unique(data.groups())) < len(data) <= MAX_PANEL_SETS
-    return PANEL_MODELS if is_panel else DEFAULT_MODELS
+    if is_panel and data.schema.signs:
+        log.info("stacking: mixed-mnl is left out, because its normal coefficients do not obey the declared signs")
+    return PANEL_MODELS if is_panel and not data.schema.signs else DEFAULT_MODELS
+
+
+def default_options(name: str, schema: Schema) -> dict[str, Any]:
+    """Return the options of a default model of the stack: a logit has bounds, so that it obeys the declared signs."""
+    if name not in BOUNDED_LOGITS or not schema.signs:
+        return {}
+    pairs = {"-": (None, 0.0), "+": (0.0, None)}
+    return {"bounds": {backquoted(column): pairs[sign] for column, sign in schema.signs.items()}}
 
 
 class UnfittableMemberError(PcmcNetError):
