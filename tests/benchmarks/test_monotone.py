@@ -1,6 +1,8 @@
 """On real tables, a monotone network has probabilities that fall with the price in all test sets."""
 
 import importlib
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +33,23 @@ def test_all_test_sets_of_a_real_table_are_monotone(name: str, monkeypatch: pyte
     signed = pn.PCMCNet(**options, monotone={column: "decreasing"}).fit(train, progress=False)
     assert (benchmark.largest_rises(free, test, column, grid) > 1e-3).any()
     assert (benchmark.largest_rises(signed, test, column, grid) < benchmark.TOLERANCE).all()
+
+
+def test_signs_of_a_real_table_are_obeyed_if_declared_and_questioned_if_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    benchmark: Any = importlib.import_module("benchmarks.monotone")
+    try:
+        table, schema = packaged.long_form("mode-canada")
+    except DatasetError as error:
+        pytest.skip(str(error))
+    signs, options = benchmark.SIGNS["mode-canada"], {"epochs": 4, "members": 1, "weight_decay": 0.1}
+    free, signed = (pn.ChoiceData.from_schema(table, replace(schema, signs=s))[::4] for s in ({}, signs))
+    model = pn.PCMCNet(**options).fit(signed, progress=False)
+    assert model.caveats == ()
+    assert benchmark.right_sets(model, signed[:100], signs) == 1
+    caveat = pn.PCMCNet(**options).fit(free, progress=False).sign_caveats["cost"]
+    question, _, remedy = caveat.partition(". ")
+    assert re.fullmatch(
+        r"the probability of an alternative rises with its cost in \d+% of 500 .* choice sets", question
+    )
+    assert remedy == "Is this plausible? If not, declare signs={'cost': '-'} and fit again"

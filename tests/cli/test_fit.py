@@ -417,3 +417,14 @@ def test_a_vector_of_the_wrong_size_is_reported_with_its_row(cli: Run, tmp_path:
         "column 'e', row 3 (choice set 2): expected a vector of 2 numbers as in most rows, got 1"
     )
     assert not (tmp_path / "model").exists()
+
+
+def test_a_fit_reports_wrong_signs(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    words = ["fit", table, *roles, "--model", "mnl", "--set=formula=price", "--set=fixed=price:0.2"]
+    status, out, _ = cli(*words, "--signs", "price=-", "-o", tmp_path / "text")
+    assert status == 0
+    (caveat,) = load(tmp_path / "text").caveats
+    assert "against the declared sign '-': bound its coefficients" in caveat
+    assert f"Caveat: {caveat}." in " ".join(out.split())
+    status, out, _ = cli(*words, "-o", tmp_path / "json", "--json")
+    assert json.loads(out)["caveats"][0].endswith("as in bounds={'price': (None, 0)}")

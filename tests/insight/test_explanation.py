@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from choice_tables import largest
+from choice_tables import ROLES, largest, read, trips
 from pcmcnet import MNL, ChoiceData, Ensemble, Explanation, RankBy, Uniform, evaluate, explain
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
@@ -289,3 +289,18 @@ def test_the_finding_on_calibration_is_about_favourites(gap: float, words: str, 
     (finding,) = by_part(replace(explanation, calibration=replace(explanation.calibration, first=moved)), "calibration")
     assert finding.text.startswith(words)
     assert f"calibration error {100 * abs(gap):.1f} percentage points" in finding.figures
+
+
+def test_a_wrong_sign_is_the_first_finding_and_a_caveat() -> None:
+    """A logit in which every probability rises with its price."""
+    data = read(trips(40), **ROLES)
+    model = MNL(formula="price", fixed={"price": 0.2}).fit(data, progress=False)
+    explanation = explain(model, data, sets=20, progress=False)
+    sentence = model.sign_caveats["price"]
+    assert explanation.findings[0].text == f"T{sentence[1:]}."
+    assert explanation.findings[0].part == "model"
+    assert explanation.model is not None
+    assert sentence in explanation.model.caveats
+    assert json.loads(json.dumps(explanation.to_dict()))["model"]["sign_caveats"] == {"price": sentence}
+    right = MNL(formula="price", fixed={"price": -0.2}).fit(data, progress=False)
+    assert all(finding.part != "model" for finding in explain(right, data, sets=20, progress=False).findings)

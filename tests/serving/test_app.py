@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import choice_tables
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet, RankBy, Uniform
 from pcmcnet.serving import openapi
@@ -344,3 +345,11 @@ def test_foreign_host_names_are_rejected(net: PCMCNet, make_client: Any) -> None
                 error(answer, 421)
                 == "host: expected one of localhost, 127.0.0.1, [::1]. To allow any host, serve the model with a token."
             )
+
+
+def test_the_schema_has_the_caveats_that_the_page_shows(make_client: Any) -> None:
+    data = choice_tables.read(choice_tables.trips(40), **choice_tables.ROLES)
+    wrong = MNL(formula="price", fixed={"price": 0.2}).fit(data, progress=False)
+    assert make_client(wrong).get("/v1/schema").json()["caveats"] == [wrong.sign_caveats["price"]]
+    right = MNL(formula="price", fixed={"price": -0.2}).fit(data, progress=False)
+    assert make_client(right).get("/v1/schema").json()["caveats"] == []

@@ -163,7 +163,7 @@ def _show_fit(
         decay = f"{record.weight_decay:.3g}, {source}"
         lines.append(f"epochs: {record.epochs} of {config.passes}; weight decay: {decay}")
     lines.append(f"saved to {output} after {seconds:.1f} s")
-    result |= {"seconds": seconds}
+    result |= {"seconds": seconds, "caveats": list(estimator.caveats)}
     print_result((estimator.summary(), "\n".join(lines)), result, as_json=as_json, strong=lines[: len(reports)])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import choice_tables
 import pcmcnet as pn
 from choice_tables import read
 from pcmcnet import MNL, MODELS, ChoiceData, Ensemble, Scenario, scenario
@@ -458,3 +459,16 @@ def test_a_model_of_a_wide_table_reads_wide_tables() -> None:
     for rows in (table, {k: v for k, v in table.items() if k != "choice"}):
         result = read_sets(model, pa.table(rows), ["p"])
         assert result.features["p"].plain().tolist() == [1.0, 2.0, 4.0, 3.0, 2.0, 2.5, 3.0, 4.0]
+
+
+def test_a_wrong_sign_is_noted_if_the_column_changes() -> None:
+    """The probability rises with the price in this logit, and minutes have no effect."""
+    data = read(choice_tables.trips(40), **choice_tables.ROLES)
+    model = MNL(formula="price", fixed={"price": 0.2}).fit(data, progress=False)
+    sentence = model.sign_caveats["price"]
+    for change, is_noted in (
+        ("price *= 1.1 where mode == 'bus'", True),
+        ("minutes += 5", False),
+        ("price *= 1", False),
+    ):
+        assert (sentence in scenario(model, data, change, intervals=False).notes) is is_noted
