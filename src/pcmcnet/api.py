@@ -34,9 +34,11 @@ from pcmcnet.evaluation import (
     vuong,
 )
 from pcmcnet.evaluation.model_bootstrap import BootstrapResult, bootstrap
+from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
+from pcmcnet.insight.willingness_to_pay import willingness_to_pay
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
     CDM,
@@ -137,6 +139,7 @@ __all__ = [
     "calibrate_constants",
     "compare",
     "delta",
+    "elasticity",
     "evaluate",
     "explain",
     "hausman_mcfadden",
@@ -153,5 +156,6 @@ __all__ = [
     "table",
     "tune",
     "vuong",
+    "willingness_to_pay",
     "write_offers",
 ]
