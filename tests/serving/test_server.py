@@ -131,6 +131,9 @@ def test_hostile_connections_are_closed(served: ServerProcess) -> None:
     assert endless.startswith(b"HTTP/1.1 413 ")
     assert exchange(served, head + b"Content-Length: 99999999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")
     assert exchange(served, b"\x16\x03\x01\x00 nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    twice = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert exchange(served, head + twice).startswith(b"HTTP/1.1 400 ")
+    assert exchange(served, b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 505 ")
     assert exchange(served, b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000).startswith(b"HTTP/1.1 400 ")
     with socket.create_connection((served.host, served.port), timeout=TIMEOUT) as connection:
         connection.sendall(head + b"Content-Length: 100\r\n\r\n{")  # and disconnects

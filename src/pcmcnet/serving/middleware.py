@@ -162,6 +162,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
+_HTTP_VERSIONS = ("1.0", "1.1", "2", "3")  # as servers write them; the last two are not text protocols
 _INTERNAL_ERROR = "internal error: see the server log."
 
 
@@ -221,7 +222,13 @@ class GateMiddleware:
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
-        if self.hosts is not None and _host(scope) not in self.hosts:
+        if (version := scope.get("http_version", "1.1")) not in _HTTP_VERSIONS:
+            message = f"HTTP/{version} is not supported: use HTTP/1.1."
+            app = JSONResponse({"error": message}, 505, {"Connection": "close"})
+        elif _header(scope, b"transfer-encoding") and _header(scope, b"content-length"):
+            message = "a request must not have both Content-Length and Transfer-Encoding."
+            app = JSONResponse({"error": message}, 400, {"Connection": "close"})
+        elif self.hosts is not None and _host(scope) not in self.hosts:
             message = f"host: expected one of {', '.join(self.hosts)}. To allow any host, serve the model with a token."
             app = JSONResponse({"error": message}, 421)
         elif scope["path"] not in self.open_paths and not self._has_token(scope):

@@ -185,10 +185,11 @@ class RequestSchemas:
 
     def rates(self) -> dict[str, Any]:
         """Return the schema of a request for the rates of one choice set."""
-        return _object({"set": self.set, "model": self.model}, required=["set"])
+        schema = _object({"set": self.set, "model": self.model}, required=["set"])
+        return {**schema, "description": "The model must have a single chain; others get status 422."}
 
     def map(self) -> dict[str, Any]:
-        """Return the schema of a request for a map."""
+        """Return the schema of a request for a map. A schema cannot state that x and y differ, so a text does."""
         column = {"enum": self.moving} if self.moving else {"type": "string"}
         place = {"type": "integer", "minimum": 0, "maximum": self.settings.max_alternatives - 1}
         range_ = {"type": "array", "items": number.json_schema(), "minItems": 2, "maxItems": 2}
@@ -197,7 +198,7 @@ class RequestSchemas:
         entries = {
             "set": self.set,
             "x": column,
-            "y": column,
+            "y": {**column, "description": "A column other than x."},
             "place": place,
             "between": {"type": "array", "items": place, "minItems": 2, "maxItems": 2, "uniqueItems": True},
             "points": points,
@@ -220,7 +221,7 @@ class RequestSchemas:
             "most": {"type": "integer", "minimum": 1, "maximum": most},
             "model": self.model,
         }
-        return _object(entries, required=["set"])
+        return {**_object(entries, required=["set"]), "description": "Exactly one of revenue and target is required."}
 
 
 def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:

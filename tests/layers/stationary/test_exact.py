@@ -80,6 +80,19 @@ def test_the_reference_solves_a_birth_death_chain() -> None:
     assert [float(6 * x) for x in distribution] == [2, 1, 3]
 
 
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_probabilities_are_accurate_over_300_orders_of_magnitude(n: int) -> None:
+    """This is the range that README.md states. With rates from 1e-300 to 1e300, products leave the range of float64."""
+    for seed in range(5):
+        uniform = torch.rand(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        rates = 10 ** (150 * (2 * uniform - 1))
+        with localcontext() as context:
+            context.prec = 2_000  # the reference subtracts numbers that differ by hundreds of digits
+            p, exact = stationary_distribution(rates), exact_distribution(exact_rates(rates))
+            present = [k for k in range(n) if exact[k] > Decimal("1e-300")]
+            assert worst_relative_error(p[present], [exact[k] for k in present]) < 1e-13
+
+
 @each_solver
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("sigma", SIGMAS)
