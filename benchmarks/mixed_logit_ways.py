@@ -140,7 +140,7 @@ def fitted(data: Any, draws: int, device: str) -> Any:
     """Fit the mixed logit."""
     import pcmcnet as pn
 
-    model = pn.MixedMNL(draws=draws, start={f"sd[{name}]": SPREAD for name in NAMES})
+    model = pn.MixedMNL(draws=draws, starts=1, start={f"sd[{name}]": SPREAD for name in NAMES})
     return model.fit(data, progress=False, device=device)
 
 

@@ -33,10 +33,11 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.errors import TrainingError
 from pcmcnet.layers.threads import run_in_threads
 from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, person_blocks
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
-from pcmcnet.models.logit.maximum_likelihood import Maximum, maximise
+from pcmcnet.models.logit.maximum_likelihood import SAME_MAXIMUM, Maximum, StartsRecord, group_by_maximum, maximise
 from pcmcnet.models.logit.parameter_bounds import Parameters
 from pcmcnet.models.logit.random_coefficients import MixingDistribution, SampledCoefficients
 
@@ -338,10 +339,15 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 # First maximise with few draws, then with all draws, then evaluate with a second set of draws to measure the simulation
 # error.
 #
-# Newton's method with the exact Hessian finds the maximum with few draws, in float32, from each start. From the best of
-# these, with all draws, a few more iterations find the maximum to the precision of float64: the likelihood and its
-# gradient are in float64, the Hessian, which only sets the direction, in float32. The estimates still depend on the
-# draws. The second set of draws shows how much: the log-likelihood there, and one Newton step towards its maximum.
+# Newton's method with the exact Hessian finds the maximum with few draws, in float32, from each start. From the best
+# three of these maxima and that of the first start, with all draws, a few more iterations find the maximum to the
+# precision of float64: the likelihood and its gradient are in float64, the Hessian, which only sets the direction, in
+# float32. The best with few draws is often not the best with all draws: on swissmetro with four correlated normal
+# coefficients, starts that end at -3498.6 and -3499.9 with 100 draws end at -3499.8 and -3493.3 with 200. Since the
+# first start is always among them, more starts are never worse than one.
+#
+# The estimates still depend on the draws. The second set of draws shows how much: the log-likelihood there, and one
+# Newton step towards its maximum.
 #
 # A weak normal prior keeps the parameters finite if the data do not identify them: each has mean 0 and the precision
 # `prior` in units that change a utility by about 1. It enters as one more person, of weight 1 and log-probability
@@ -350,6 +356,7 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 _FIRST_DRAWS = 100  # draws of the first search
 _FIRST_TOLERANCE = 1e-5  # least gain of a step, relative to the log-likelihood, with the first draws
 _TOLERANCE = 1e-12  # ... and with all draws
+_FINISHED = 3  # maxima with few draws from which the search continues with all draws
 _SMALL = 2**20  # utilities in all draws up to which the Hessian is in float64, at little cost
 
 Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of the set of draws -> likelihood
@@ -364,6 +371,16 @@ class SimulatedMaximum(Maximum):
 
     other_log_likelihood: float  # with a second set of draws, at the same values
     shift: Floats  # (P,) change of the estimates with the second set of draws
+    starts: StartsRecord
+
+
+class _StartRun(NamedTuple):
+    """The maximum that a start reached."""
+
+    value: float  # log-likelihood
+    steps: int
+    x: Floats  # (P,)
+    start: int  # index of the start
 
 
 @dataclass(frozen=True)
@@ -379,43 +396,69 @@ class SimulatedSearch:
     max_iter: int
 
     def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
-        """Return the maximum that is reached from the best of several starts."""
+        """Return the best maximum that is reached from several starts."""
         # 1. Few draws, in float32: most of the way at a fraction of the cost.
-        x, steps = self._first_search(starts)
-        # 2. All draws: the last iterations, with the likelihood in float64. The Hessian only sets the direction.
+        runs, failed = self._first_search(starts)
+        groups = group_by_maximum([run.value for run in runs], SAME_MAXIMUM - _FIRST_TOLERANCE * runs[0].value)
+        # 2. All draws, from the best maxima and that of the first start: the last iterations, with the likelihood in
+        #    float64. The Hessian only sets the direction.
+        finished = groups[:_FINISHED] + [group for group in groups[_FINISHED:] if 0 in group]
         likelihood = self.make(self.draws, 0)
         hessian_precision: Precision = "float64" if len(likelihood.z) * self.draws <= _SMALL else "float32"
-        x, more = self._maximise(likelihood, x, "float64", hessian_precision, _TOLERANCE)
+        ends = []
+        for group in finished:
+            first = runs[0 if 0 in group else group[0]]
+            x, more = self._maximise(likelihood, first.x, "float64", hessian_precision, _TOLERANCE)
+            value = float(self.weights @ likelihood.evaluate(x, "float64", scores=False)[0])
+            log.info("%d draws: log-likelihood %.3f after %d more iterations", self.draws, value, more)
+            ends.append(_StartRun(value, first.steps + more, x, first.start))
+        best, *others = group_by_maximum([end.value for end in ends])
+        _, steps, x, _ = ends[best[0]]
+        record = StartsRecord(
+            starts=len(starts),
+            at_maximum=sum(len(finished[k]) for k in best),
+            next_best=ends[others[0][0]].value if others else None,
+            failed=failed,
+        )
         # 3. Scores and Hessian for the standard errors, without the prior.
         _, _, hessian = likelihood.evaluate(x, hessian_precision, weights=self.weights)
         ll, scores, _ = likelihood.evaluate(x, "float64")
         assert hessian is not None
-        value = float(self.weights @ ll)
-        log.info("%d draws: log-likelihood %.3f after %d more iterations", self.draws, value, more)
         # 4. A second set of draws: the log-likelihood there, and the Newton step towards its maximum.
         other_ll, other_scores, _ = self.make(self.draws, 1).evaluate(x, "float32")
         shift = self._newton_step(x, hessian, self.weights @ other_scores)
         return SimulatedMaximum(
             values=x,
-            log_likelihood=value,
+            log_likelihood=float(self.weights @ ll),
             scores=scores,
             hessian=hessian,
-            steps=steps + more,
+            steps=steps,
             spread=1 / self.scale,
             other_log_likelihood=float(self.weights @ other_ll),
             shift=shift,
+            starts=record,
         )
 
-    def _first_search(self, starts: Floats) -> tuple[Floats, int]:
-        """Maximise with few draws from each start, and return the best parameters and the number of iterations."""
-        likelihood, runs = self.make(min(_FIRST_DRAWS, self.draws), 0), []
-        for start in starts:
-            x, steps = self._maximise(likelihood, start, "float32", "float32", _FIRST_TOLERANCE)
+    def _first_search(self, starts: Floats) -> tuple[list[_StartRun], int]:
+        """Maximise with few draws from each start, and return the maxima and the number of starts without one.
+
+        If no start reaches a maximum, the error of the first is raised.
+        """
+        likelihood = self.make(min(_FIRST_DRAWS, self.draws), 0)
+        runs, errors = list[_StartRun](), list[TrainingError]()
+        for k, start in enumerate(starts):
+            try:
+                x, steps = self._maximise(likelihood, start, "float32", "float32", _FIRST_TOLERANCE)
+            except TrainingError as error:
+                log.info("start %d failed: %s", k + 1, error)
+                errors.append(error)
+                continue
             value = float(self.weights @ likelihood.evaluate(x, "float32", scores=False)[0])
             log.info("%d draws: log-likelihood %.3f after %d iterations", likelihood.draws.number, value, steps)
-            runs.append((value, steps, x))
-        _, steps, x = max(runs, key=lambda run: run[0])
-        return x, steps
+            runs.append(_StartRun(value, steps, x, k))
+        if not runs:
+            raise errors[0]
+        return runs, len(errors)
 
     def _maximise(
         self, problem: SimulatedLikelihood, start: Floats, precision: Precision, hessian: Precision, enough: float
