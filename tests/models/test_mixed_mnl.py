@@ -1,6 +1,7 @@
 """The mixed logit: recovery, special cases, options, and invalid input."""
 
 import itertools
+import logging
 import math
 from typing import Any
 
@@ -349,6 +350,39 @@ def test_a_ratio_to_a_lognormal_parameter_is_refused(data: ChoiceData, model: Mi
     plain = MixedMNL(random={"x": "normal"}, draws=20).fit(data, progress=False)
     b = plain.coefficients
     assert plain.willingness_to_pay("x", "y").value == pytest.approx(-b["x"] / b["y"])
+
+
+def test_a_ratio_to_a_normal_cost_is_refused(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    """With mean -b and standard deviation b / 1.2816, 10% of a normal distribution is above 0."""
+    model = MixedMNL(random={"x": "normal", "y": "normal"}, draws=20).fit(data, progress=False)
+    b = model.coefficients["y"]
+    model = model.with_values(np.array([1.0, b, 0.5, -b / 1.2815515655446004]))
+    with pytest.raises(InputError, match=r"'y' is normal, so the ratio has no mean: 10.0% .* above 0.*wtp_space='y'"):
+        model.willingness_to_pay("x", "y")
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        model.conditional(data, cost="y")
+    assert "10.0% of its distribution is above 0: ratios to it have no mean" in caplog.text
+    fixed = MixedMNL(random={"x": "normal", "y": "normal"}, fixed={"sd[y]": 0.0}, draws=20).fit(data, progress=False)
+    assert fixed.willingness_to_pay("x", "y").value == pytest.approx(-fixed.coefficients["x"] / fixed.coefficients["y"])
+
+
+def test_a_ratio_whose_mean_depends_on_the_person_is_refused() -> None:
+    data = ChoiceData.from_long(trips(sets=60, seed=3, slope=-0.2), **ROLES)
+    options: dict[str, Any] = {"random": {"minutes": "normal"}, "means": {"minutes": "income"}, "draws": 20}
+    model = MixedMNL(formula="minutes + price | 0", **options).fit(data, progress=False)
+    message = r"the mean of 'minutes' depends on income, .*delta\(model, .*mean\[minutes\]:income"
+    with pytest.raises(InputError, match=message):
+        model.willingness_to_pay("minutes", "price")
+
+
+def test_all_ratios_to_a_random_cost_are_returned(data: ChoiceData) -> None:
+    """Only the cost is random; the ratio of a fixed coefficient varies with it, and has its sign."""
+    model = MixedMNL(random={"y": "-lognormal"}, draws=60).fit(data, progress=False)
+    result = model.conditional(data, cost="y")
+    assert result.names == ("wtp[x]",)
+    assert result.means.shape == (120, 1)
+    assert (result.means > 0).all()
+    assert (result.deviations > 0).all()
 
 
 def test_a_person_without_choices_has_the_population_tastes(model: MixedMNL) -> None:

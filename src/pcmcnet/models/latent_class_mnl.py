@@ -40,7 +40,7 @@ from pcmcnet.models.logit.logit_model import (
     read_estimates,
     read_schema,
 )
-from pcmcnet.models.logit.maximum_likelihood import Maximum, StartsRecord
+from pcmcnet.models.logit.maximum_likelihood import Maximum, StartsRecord, diverges_without_prior
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage import json_bytes
@@ -168,7 +168,10 @@ class LatentClassMNL(LogitModel, LatentClasses):
     config: LatentClassMNLConfig
     _state: FittedClasses
     record_class = LatentClassRecord
-    advice = "the likelihood has no maximum. Use fewer classes, raise prior, or leave the column out"
+    advice = (
+        "the likelihood has no maximum, for example because a level is never or always chosen in a class. Use fewer "
+        "classes, raise min_chosen, or leave the column out"
+    )
 
     @takes(LatentClassMNLConfig)
     def __init__(self, **options: Any) -> None:
@@ -239,7 +242,17 @@ class LatentClassMNL(LogitModel, LatentClasses):
         maximum = Maximum(x, float(mixture.weights @ ll[:-1]), scores, curvature, best.steps, mixture.spread)
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
         within, weights = mixture.within, sets.weights
-        return infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
+        estimates = infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
+        # A prior keeps coefficients finite that the likelihood pushes to infinity.
+        diverges = diverges_without_prior(
+            mixture.objective,
+            lambda x: mixture.hessian(x) + mixture.prior,
+            x,
+            np.append(mixture.weights, 0.0),
+            scale=1 / mixture.spread,
+            within=within,
+        )
+        return estimates.with_unbounded([name for name, is_true in zip(within.names, diverges, strict=True) if is_true])
 
     @property
     def _individual_designs(self) -> tuple[IndividualDesign, ...]:

@@ -59,7 +59,7 @@ from pcmcnet.models.logit.random_coefficients import (
 )
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, infer
 from pcmcnet.reports.formats import data_frame
-from pcmcnet.reports.tables import Cells, TableMixin
+from pcmcnet.reports.tables import Cells, TableMixin, percent
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import resolve_device
 
@@ -375,7 +375,8 @@ class MixedPredictions(LogitModel):
             has their own coefficients, a person column.
         cost
             Name of a cost coefficient (default: none). If given, the method returns willingness to pay, which is minus
-            the ratio of each coefficient to the cost coefficient, instead of coefficients.
+            the ratio of each random coefficient to the cost coefficient, instead of coefficients. If the cost
+            coefficient is random itself, the ratios of all coefficients are.
 
         Returns
         -------
@@ -396,13 +397,33 @@ class MixedPredictions(LogitModel):
         covariates, draws = self._covariates(persons.table), self.population_.draws
         likelihood = SimulatedLikelihood.of(whole, persons.number, hash_ids(ids), covariates, mixing, draws, 0.0)
         means, deviations = likelihood.conditional(self.estimates_.values, cost_column)
-        shown = [d for d, r in enumerate(mixing.random) if r.column != cost_column]
-        names = [mixing.labels[mixing.random[d].column] for d in shown]
-        names = names if cost is None else [f"wtp[{name}]" for name in names]
-        return ConditionalCoefficients(ids, tuple(names), means[:, shown], deviations[:, shown])
+        random = [r.column for r in mixing.random]
+        if cost_column is None:
+            return ConditionalCoefficients(ids, tuple(mixing.labels[k] for k in random), means, deviations)
+        if (share := self._share_above_0(cost_column)) > 0:
+            log.warning(
+                "the coefficient of %r is normal, and %s of its distribution is above 0: ratios to it have no mean. "
+                "Use wtp_space=%r, or a lognormal cost",
+                *(cost, percent(share), cost),
+            )
+        all_vary = cost_column in random
+        shown = [k for k in range(len(mixing.columns)) if k != cost_column and (all_vary or k in random)]
+        names = tuple(f"wtp[{mixing.labels[k]}]" for k in shown)
+        return ConditionalCoefficients(ids, names, means[:, shown], deviations[:, shown])
+
+    def _share_above_0(self, column: int) -> float:
+        """Return the share of the distribution of a normal coefficient that is above 0, or 0 if it is not normal."""
+        from scipy.special import ndtr
+
+        mixing, x = self.mixing_, self.estimates_.values
+        normal = [d for d, r in enumerate(mixing.random) if r.column == column and r.distribution.name == "normal"]
+        deviation = float(np.linalg.norm(mixing.triangle(x)[normal]))
+        return float(ndtr(x[column] / deviation)) if deviation > 0 else 0.0
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
-        """Return the negative ratio of two coefficients that are not random, or of the means of normal coefficients.
+        """Return the negative ratio of a coefficient to a cost coefficient that is the same for everyone.
+
+        For a normal coefficient, this is the mean willingness to pay.
 
         Parameters
         ----------
@@ -412,14 +433,34 @@ class MixedPredictions(LogitModel):
         Raises
         ------
         InputError
-            If a coefficient is random but not normal, because its parameter is then not its mean.
+            If the ratio of the parameters is not the mean willingness to pay: the coefficient is random but not normal,
+            the cost coefficient is random, or the mean of one of them depends on the person.
         """
-        distributions = {self.mixing_.labels[r.column]: r.distribution.name for r in self.mixing_.random}
-        for each in (name, cost):
-            if distributions.get(each, "normal") != "normal":
+        mixing = self.mixing_
+        remedy = f"use conditional(data, cost={cost!r}) for each person, or fit with wtp_space={cost!r}."
+        for d, (column, distribution) in enumerate(mixing.random):
+            label = mixing.labels[column]
+            if label not in (name, cost):
+                continue
+            # 1. A mean that depends on the person has no single ratio.
+            if covariates := [mixing.who[g] for random, g in mixing.means if random == d]:
+                first = f"mean[{label}]:{covariates[0]}"
                 raise InputError(
-                    f"the coefficient of {each!r} is {distributions[each]}, so its parameter is not its mean: use "
-                    f"conditional(data, cost={cost!r}) for each person, or fit with wtp_space={cost!r}."
+                    f"the mean of {label!r} depends on {', '.join(covariates)}, so willingness to pay differs between "
+                    f"persons: use conditional(data, cost={cost!r}) for each person, or a ratio at given values that "
+                    f'includes {first!r}, as in pcmcnet.delta(model, "-(`{label}` + `{first}`) / `{cost}`").'
+                )
+            # 2. The parameter of another distribution is not its mean.
+            if distribution.name != "normal":
+                raise InputError(
+                    f"the coefficient of {label!r} is {distribution.name}, so its parameter is not its mean: {remedy}"
+                )
+            # 3. A ratio with a normal denominator has no mean.
+            if label == cost and (share := self._share_above_0(column)) > 0:
+                raise InputError(
+                    f"the coefficient of {cost!r} is normal, so the ratio has no mean: {percent(share)} of its "
+                    f"distribution is above 0. Fit with wtp_space={cost!r}, or with a lognormal cost, as in "
+                    f"random={{{cost!r}: '-lognormal'}}, and use conditional(data, cost={cost!r})."
                 )
         return super().willingness_to_pay(name, cost, errors)
 
@@ -595,6 +636,7 @@ class MixedMNL(MixedPredictions):
         best = replace(maximum, values=x, scores=scores, hessian=maximum.hessian * np.outer(signs, signs))
         constants = self._constants_log_likelihood(design, plain, sets.weights)
         estimates = infer(best, within, sets.weights, sets.sizes, clusters, constants_log_likelihood=constants)
+        estimates = estimates.with_unbounded([mixing.names[k] for k in np.flatnonzero(maximum.diverges)])
         self._warn_unbounded(estimates)
         record = MixedRecord(
             persons=len(keys), simulation=_simulation_record(maximum, estimates), starts=maximum.starts
@@ -669,6 +711,11 @@ class MixedMNL(MixedPredictions):
         by_set = record.persons == self.estimates_.n_sets
         facts["coefficients of"] = "each choice set" if by_set else f"{record.persons:,} persons"
         facts["draws"] = f"{config.draws:,} ({config.sequence}{', antithetic' * config.antithetic})"
+        if config.prior:
+            facts["prior"] = (
+                f"normal, precision {config.prior:g} per unit of utility; not included in the log-likelihood and the "
+                f"standard errors"
+            )
         if record.starts is not None:
             facts["starts"] = str(record.starts)
         facts["with other draws"] = (

@@ -573,3 +573,37 @@ def test_an_ordinary_fit_gives_no_warning(data: ChoiceData, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "pcmcnet"):
         MNL(formula="price").fit(data)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (MixedMNL(formula="x", random={"x": "normal"}, draws=40), ["constant[A]"]),
+        (LatentClassMNL(formula="x", classes=2, starts=3), ["class 1: constant[A]", "class 2: constant[A]"]),
+    ],
+)
+def test_a_prior_does_not_hide_that_an_alternative_is_never_chosen(model: Any, names: list[str]) -> None:
+    """The prior keeps the constant at about -10. Its error from the scores is small, and z would be about -50."""
+    table = logit_choices(200, {"x": -1.0}, sizes=(3, 3), constants=[-50.0, 0.0, 0.5])
+    data = read(table, alternative="mode", features=["x"])
+    model.fit(data)
+    rows = model.estimates().loc[names]
+    assert set(model.estimates_.unbounded) >= set(names)  # a second class of equal persons may diverge altogether
+    assert (rows["estimate"] < -5).all()
+    assert np.isposinf(rows["std_error"]).all()
+    assert (rows["p"] == 1).all()
+    facts = model.summary().facts
+    assert all(repr(name) in facts["no finite estimate"] for name in names)
+    assert facts["prior"].startswith("normal, precision 0.001 per")
+    assert np.isfinite(model.standard_errors("classical")[names[0].replace("constant[A]", "x")])
+
+
+def test_an_estimate_with_a_large_error_is_not_infinite() -> None:
+    """An alternative that is chosen once has a finite constant."""
+    table = logit_choices(200, {"x": -1.0}, sizes=(3, 3), constants=[-50.0, 0.0, 0.5])
+    first = np.flatnonzero(table["trip"] == table["trip"][0])
+    table["took"][first] = np.asarray(table["mode"])[first] == "A"
+    data = read(table, alternative="mode", features=["x"])
+    for model in (MNL(formula="x", min_chosen=0), MixedMNL(formula="x", min_chosen=0, draws=40)):
+        assert np.isfinite(model.fit(data).standard_errors("classical")["constant[A]"])
+        assert not model.estimates_.unbounded

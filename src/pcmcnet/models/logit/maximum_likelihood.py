@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Bools, Floats
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
@@ -320,6 +320,58 @@ def newton_direction(
             root[:, None] * vectors.T, slope / root, limits, method="bvls", tol=1e-14, max_iter=10 * len(free)
         ).x
     return step
+
+
+# -- Estimates that only a prior keeps finite --------------------------------------------------------------------------
+# If the data push a parameter to infinity, as when an alternative is never chosen, the likelihood has an exponential
+# tail: g e^-x has the Newton step 1 at every x. With a prior the maximum is finite, but from there Newton steps on the
+# likelihood without the prior keep a length of about 1, in units that change a utility by 1. At the maximum of a
+# parameter that is merely estimated with a large error, they vanish.
+
+_LONG_STEP = 0.3  # length of a Newton step that does not vanish
+_STEPS_WITHOUT_PRIOR = 12
+
+
+def diverges_without_prior(
+    objective: Objective, curvature: Hessian, x: Floats, weights: Floats, *, scale: Floats, within: Parameters
+) -> Bools:
+    """Return True for each parameter (P,) that the likelihood without a prior pushes to infinity.
+
+    Parameters
+    ----------
+    objective, curvature, weights, scale, within
+        As in :func:`maximise`, without the prior.
+    x
+        Maximum with the prior (P,).
+    """
+    diverges = np.zeros(len(x), bool)
+    for _ in range(_STEPS_WITHOUT_PRIOR):
+        # 1. The Newton step along each eigenvector of the Hessian. At most maxima all are short at once.
+        ll, scores = objective(x)
+        value, gradient = weights @ ll, (weights @ scores) * scale
+        low, high = within.step_limits(x, scale)
+        free = np.flatnonzero((low < 0) & (high > 0))
+        values, vectors = eigh((curvature(x) * np.outer(scale, scale))[np.ix_(free, free)])
+        lengths = vectors.T @ gradient[free] / magnitudes(values)
+        long = np.abs(lengths) > _LONG_STEP
+        # 2. Parameters with a large loading on an eigenvector with a long step diverge if the steps remain long.
+        loadings = np.abs(vectors[:, long])
+        diverges[:] = False
+        diverges[free] = (loadings > 0.1 * loadings.max(axis=0, initial=0.0)).any(axis=1)
+        if not long.any():
+            return diverges
+        # 3. Take the step, but not further than 1 along any eigenvector, and halve it until the likelihood rises.
+        step = np.zeros_like(x)
+        step[free] = vectors @ lengths.clip(-1, 1)
+        for _ in range(_MAX_HALVINGS):
+            next_x = within.clip(x + step * scale)
+            if weights @ objective(next_x)[0] > value:
+                break
+            step = step / 2
+        else:
+            return diverges  # only rounding error is left to gain
+        x = next_x
+    return diverges
 
 
 def magnitudes(values: Floats) -> Floats:

@@ -32,12 +32,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.threads import run_in_threads
 from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, person_blocks
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
-from pcmcnet.models.logit.maximum_likelihood import SAME_MAXIMUM, Maximum, StartsRecord, group_by_maximum, maximise
+from pcmcnet.models.logit.maximum_likelihood import (
+    SAME_MAXIMUM,
+    Maximum,
+    StartsRecord,
+    diverges_without_prior,
+    group_by_maximum,
+    maximise,
+)
 from pcmcnet.models.logit.parameter_bounds import Parameters
 from pcmcnet.models.logit.random_coefficients import MixingDistribution, SampledCoefficients
 
@@ -173,14 +180,16 @@ class SimulatedLikelihood:
     def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
         """Return the means and standard deviations of each person's random coefficients, given the choices.
 
-        If a ``cost`` column is given, return the means and standard deviations of willingness to pay, which is minus
-        the ratio of a coefficient to the cost coefficient.
+        If a ``cost`` column is given, return the means and standard deviations (N, K) of willingness to pay, which is
+        minus the ratio of a coefficient to the cost coefficient, for all columns.
         """
-        mean, deviation = np.empty((2, len(self.keys), self.mixing.dimensions))
+        width = self.mixing.dimensions if cost is None else len(self.mixing.columns)
+        mean, deviation = np.empty((2, len(self.keys), width))
 
         def moments(values: Tensor, w: Tensor) -> tuple[Floats, Floats]:  # (N, D, R), (N, R, 1)
             if cost is not None:
-                values = -values / self.mixing.whole(x, values)[:, cost, None]
+                whole = self.mixing.whole(x, values)
+                values = -whole / whole[:, cost, None]
             middle = torch.bmm(values, w)
             width = torch.bmm((values - middle) ** 2, w).sqrt()
             return middle[:, :, 0].cpu().numpy(), width[:, :, 0].cpu().numpy()
@@ -372,6 +381,7 @@ class SimulatedMaximum(Maximum):
     other_log_likelihood: float  # with a second set of draws, at the same values
     shift: Floats  # (P,) change of the estimates with the second set of draws
     starts: StartsRecord
+    diverges: Bools  # (P,) True for parameters that only the prior keeps finite
 
 
 class _StartRun(NamedTuple):
@@ -421,10 +431,18 @@ class SimulatedSearch:
             failed=failed,
         )
         # 3. Scores and Hessian for the standard errors, without the prior.
-        _, _, hessian = likelihood.evaluate(x, hessian_precision, weights=self.weights)
+        hessian = self._hessian(likelihood, x, hessian_precision)
         ll, scores, _ = likelihood.evaluate(x, "float64")
-        assert hessian is not None
-        # 4. A second set of draws: the log-likelihood there, and the Newton step towards its maximum.
+        # 4. Parameters that only the prior keeps finite.
+        diverges = diverges_without_prior(
+            lambda x: likelihood.evaluate(x, "float64")[:2],
+            lambda x: self._hessian(likelihood, x, hessian_precision),
+            x,
+            self.weights,
+            scale=self.scale,
+            within=self.within,
+        )
+        # 5. A second set of draws: the log-likelihood there, and the Newton step towards its maximum.
         other_ll, other_scores, _ = self.make(self.draws, 1).evaluate(x, "float32")
         shift = self._newton_step(x, hessian, self.weights @ other_scores)
         return SimulatedMaximum(
@@ -437,6 +455,7 @@ class SimulatedSearch:
             other_log_likelihood=float(self.weights @ other_ll),
             shift=shift,
             starts=record,
+            diverges=diverges,
         )
 
     def _first_search(self, starts: Floats) -> tuple[list[_StartRun], int]:
@@ -472,9 +491,7 @@ class SimulatedSearch:
             return np.append(ll, -precisions @ x**2 / 2), np.vstack([scores, -precisions * x])
 
         def curvature(x: Floats) -> Floats:
-            of_likelihood = problem.evaluate(x, hessian, weights=self.weights)[2]
-            assert of_likelihood is not None
-            return of_likelihood - np.diag(precisions)
+            return self._hessian(problem, x, hessian) - np.diag(precisions)
 
         return maximise(
             objective,
@@ -486,6 +503,12 @@ class SimulatedSearch:
             max_iter=self.max_iter,
             enough=enough,
         )
+
+    def _hessian(self, problem: SimulatedLikelihood, x: Floats, precision: Precision) -> Floats:  # -> (P, P)
+        """Return the Hessian of the log-likelihood, without the prior."""
+        hessian = problem.evaluate(x, precision, weights=self.weights)[2]
+        assert hessian is not None
+        return hessian
 
     def _newton_step(self, x: Floats, hessian: Floats, gradient: Floats) -> Floats:  # (P,), (P, P), (P,) -> (P,)
         """Return the Newton step, with 0 for the parameters that are not free."""

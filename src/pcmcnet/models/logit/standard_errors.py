@@ -21,7 +21,7 @@ Parameters that are fixed or on the boundary are treated as known, so H and g_s 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -157,6 +157,11 @@ class Estimates:
         by_name = dict(zip(self.names, deviations.tolist(), strict=True))
         by_name |= dict.fromkeys(self.unbounded, float("inf"))
         return by_name | dict.fromkeys((*self.fixed, *self.at_bound), float("nan"))
+
+    def with_unbounded(self, names: Collection[str]) -> Estimates:
+        """Return the estimates with more coefficients marked as having no finite estimate."""
+        unbounded = {*self.unbounded, *names}
+        return replace(self, unbounded=tuple(name for name in self.names if name in unbounded))
 
     def position(self, name: str) -> int:
         """Return the index of a coefficient, or raise InputError if the name is unknown."""
