@@ -239,7 +239,15 @@ class LatentClassMNL(LogitModel, LatentClasses):
         if clusters is not None:
             persons.require_one_cluster(sets, clusters, str(self.config.cluster))
         curvature = mixture.hessian(x) + mixture.prior  # Hessian of the log-likelihood without the prior
-        maximum = Maximum(x, float(mixture.weights @ ll[:-1]), scores, curvature, best.steps, mixture.spread)
+        maximum = Maximum(
+            x,
+            float(mixture.weights @ ll[:-1]),
+            scores,
+            curvature,
+            best.steps + len(best.em) - 1,
+            mixture.spread,
+            -(mixture.prior @ x),
+        )
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
         within, weights = mixture.within, sets.weights
         estimates = infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)

@@ -633,7 +633,13 @@ class MixedMNL(MixedPredictions):
         signs = np.where(x == maximum.values, 1.0, -1.0)
         scores = np.zeros((len(sets), len(x)))
         scores[persons.first] = maximum.scores * signs
-        best = replace(maximum, values=x, scores=scores, hessian=maximum.hessian * np.outer(signs, signs))
+        best = replace(
+            maximum,
+            values=x,
+            scores=scores,
+            hessian=maximum.hessian * np.outer(signs, signs),
+            prior_score=None if maximum.prior_score is None else maximum.prior_score * signs,
+        )
         constants = self._constants_log_likelihood(design, plain, sets.weights)
         estimates = infer(best, within, sets.weights, sets.sizes, clusters, constants_log_likelihood=constants)
         estimates = estimates.with_unbounded([mixing.names[k] for k in np.flatnonzero(maximum.diverges)])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -30,6 +31,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
 from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.column_sketch import SKETCH_ROWS, sketch_columns
+from pcmcnet.models.logit.convergence import ConvergenceRecord, ConvergenceReport, weakness
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import backquoted, parse_formula
@@ -145,6 +147,7 @@ class FittedLogit(FittedState):
     design: Design
     estimates: Estimates
     record: LogitRecord = field(default_factory=LogitRecord)
+    seconds: float | None = field(default=None, compare=False)  # duration of the fit; not saved
 
 
 class LogitModel(ChoiceModel):
@@ -165,11 +168,13 @@ class LogitModel(ChoiceModel):
     @single_threaded_blas()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
         _report_sum_of_weights(train)
+        began = time.perf_counter()
         state = self._estimate(train, run)
         if state.estimates.lacks_clusters and self.config.errors in ("auto", "clustered"):
             log.warning("%s", state.estimates.error_caveats("clustered")[0])
         sketch = sketch_columns(state.design, train.with_positive_weight())
-        return replace(state, estimates=replace(state.estimates, sketch=sketch))
+        seconds = time.perf_counter() - began
+        return replace(state, estimates=replace(state.estimates, sketch=sketch), seconds=seconds)
 
     @default_torch_settings()
     @torch.enable_grad()
@@ -349,9 +354,35 @@ class LogitModel(ChoiceModel):
         caveats = (*self.caveats, *self.estimates_.error_caveats(kind), *self.estimates_.fit_caveats)
         return Summary(type(self).__name__, facts, header, rows, caveats)
 
+    def convergence(self) -> ConvergenceReport:
+        """Return a report on the convergence of the fit, which prints as a table.
+
+        The report contains the norm of the gradient at the end of the search and the smallest eigenvalue of the
+        Hessian, both in units that change a utility by about 1, the parameters of this eigenvalue, the largest
+        correlation of two estimates, the number of iterations, and the duration of the fit in seconds, which is not
+        saved with the model. Parameters that are fixed, at a bound or without a finite estimate are left out.
+
+        Raises
+        ------
+        InputError
+            If the model has no free parameter, or was saved without this information.
+        """
+        estimates, starts = self.estimates_, getattr(self._state.record, "starts", None)
+        if estimates.convergence is None:
+            raise InputError("the model has no report on convergence: it has no free coefficient, or fit it again.")
+        return ConvergenceReport(
+            estimates.convergence,
+            estimates.log_likelihood,
+            estimates.steps,
+            self._state.seconds,
+            None if starts is None else str(starts),
+        )
+
     def _facts(self) -> dict[str, str]:
         """Return the entries that the summary shows above its table."""
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
+        if self.estimates_.convergence is not None:
+            facts["convergence"] = str(self.estimates_.convergence)
         if self.design_.cost is not None:
             facts["wtp in units of"] = self.design_.cost
         if self.design_.form.curves:
@@ -470,10 +501,15 @@ class LogitModel(ChoiceModel):
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:
-        """Warnings about the fitted model: the coefficients without a finite estimate."""
-        if not (unbounded := self.estimates_.unbounded):
-            return ()
-        return (f"no finite estimate for {listed(unbounded)}, so results depend on where the maximisation stopped",)
+        """Warnings about the fitted model: coefficients without a finite estimate, or hardly identified."""
+        caveats, convergence = [], self.estimates_.convergence
+        if unbounded := self.estimates_.unbounded:
+            caveats.append(
+                f"no finite estimate for {listed(unbounded)}, so results depend on where the maximisation stopped"
+            )
+        if convergence is not None and (problem := weakness(convergence)):
+            caveats.append(problem)
+        return tuple(caveats)
 
     def _sign_remedy(self, check: SignCheck) -> str:
         """Return the bound of a coefficient of the column."""
@@ -605,10 +641,13 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
         raise ArtifactError("the saved estimates are not finite or their shapes do not match: fit the model again.")
     entries.setdefault("weighted", read_schema(files).weight is not None)  # models saved without this entry
     entries |= {key: tuple(entries[key]) for key in ("names", "unbounded", "fixed", "at_bound")}
+    if entries.get("convergence") is not None:
+        entries["convergence"] = ConvergenceRecord.from_dict(entries["convergence"])
     return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances, sketch=sketch)
 
 
 def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
     """Return all fields except the arrays as JSON-compatible values."""
     names = (entry.name for entry in fields(estimates))
-    return {name: getattr(estimates, name) for name in names if name not in _ARRAYS}
+    entries = {name: getattr(estimates, name) for name in names if name not in _ARRAYS}
+    return entries | {"convergence": None if estimates.convergence is None else asdict(estimates.convergence)}

@@ -139,6 +139,7 @@ class Maximum:
     hessian: Floats  # (P, P) of the weighted log-likelihood
     steps: int
     spread: Floats | None = None  # (P,) scale of what each parameter multiplies, to detect infinite estimates
+    prior_score: Floats | None = None  # (P,) gradient of the log of the prior, if there is one
 
 
 # -- Starts ------------------------------------------------------------------------------------------------------------

@@ -452,6 +452,7 @@ class SimulatedSearch:
             hessian=hessian,
             steps=steps,
             spread=1 / self.scale,
+            prior_score=-self.prior / self.scale**2 * x,
             other_log_likelihood=float(self.weights @ other_ll),
             shift=shift,
             starts=record,

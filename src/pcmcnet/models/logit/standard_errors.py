@@ -30,6 +30,7 @@ import pyarrow as pa
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.errors import InputError, did_you_mean
+from pcmcnet.models.logit.convergence import ConvergenceRecord, measure_convergence
 from pcmcnet.models.logit.maximum_likelihood import Maximum
 from pcmcnet.models.logit.parameter_bounds import Parameters, listed
 from pcmcnet.reports.formats import data_frame, to_fragment
@@ -82,6 +83,7 @@ class Estimates:
     weighted: bool = False  # whether a choice set has a weight other than 1
     n_single: int = 0  # number of sets with one alternative
     single_weight: float = 0.0  # total weight of these sets
+    convergence: ConvergenceRecord | None = None  # None if no parameter is free
     sketch: Floats | None = None  # of the columns of a linear utility: see ``column_sketch.py``
 
     @property
@@ -329,6 +331,21 @@ def infer(
         sums = np.column_stack([np.bincount(clusters, weights=score) for score in each.T])
         factor = n_clusters / (n_clusters - 1)
         covariances["clustered"] = factor * (inverse @ (sums.T @ sums) @ inverse)
+    # 4. Convergence, of the parameters with a finite estimate.
+    finite = np.flatnonzero(free & ~np.isin(np.arange(len(values)), unbounded))
+    gradient = each.sum(0) + (0.0 if maximum.prior_score is None else maximum.prior_score)
+    of_finite = np.ix_(finite, finite)
+    information = -maximum.hessian[of_finite] * ((weights > 0).sum() / weights.sum())
+    spread = np.sqrt(np.maximum(np.diag(information), 1e-300)) if maximum.spread is None else maximum.spread[finite]
+    distance = values if null is None else values - null
+    convergence = measure_convergence(
+        [names[k] for k in finite],
+        gradient[finite],
+        information,
+        inverse[of_finite],
+        distance[finite],
+        1 / spread,
+    )
     is_single = (sizes == 1) & (weights > 0)
     return Estimates(
         names=names,
@@ -348,6 +365,7 @@ def infer(
         weighted=bool((weights[weights > 0] != 1).any()),
         n_single=int(is_single.sum()),
         single_weight=float(weights[is_single].sum()),
+        convergence=convergence,
     )
 
 
