@@ -50,7 +50,7 @@ def test_utilities_follow_the_formulas(trips: ChoiceData) -> None:
     [
         ({"width": 0}, "width must be a whole number of at least 1, got 0"),
         ({"heads": 3}, "width must be a multiple of heads, got 32 and 3"),
-        ({"blocks": 0}, "blocks must be a whole number of at least 1, got 0"),
+        ({"blocks": 0}, "blocks must be a whole number of at least 1 and at most 100, got 0"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

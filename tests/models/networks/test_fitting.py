@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,8 @@ class Scripted(ShortFits):
         share: float = 1.0,
         log: TrialLog | None = None,
     ) -> None:
-        unused: Any = None
-        super().__init__(unused, folds, (), share, log or TrialLog(None, {}))
+        trainer: Any = SimpleNamespace(epochs=NetworkConfig().passes)
+        super().__init__(trainer, folds, (), share, log or TrialLog(None, {}))
         object.__setattr__(self, "script", (curve, choice_losses))
 
     @property
