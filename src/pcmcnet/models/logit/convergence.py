@@ -25,6 +25,7 @@ from pcmcnet.reports.tables import Cells, TableMixin, number
 _QUANTILE = 1.96  # 97.5% quantile of the normal distribution
 _SMALL_EIGENVALUE = _QUANTILE**2
 _FLAT_EIGENVALUE = 1e-8  # ... relative to the largest, that is rounding error
+_ROUNDING_ERROR = 1e-6  # gradient norm below which digits differ between machines
 _LOADING = 0.3  # loading on an eigenvector, relative to the largest, of the parameters that are named
 
 
@@ -54,7 +55,8 @@ class ConvergenceRecord:
         )
 
     def __str__(self) -> str:
-        text = f"gradient {self.gradient:.1e}, smallest eigenvalue {number(self.smallest_eigenvalue)}"
+        gradient = f"< {_ROUNDING_ERROR:.0e}" if self.gradient < _ROUNDING_ERROR else f"{self.gradient:.1e}"
+        text = f"gradient {gradient}, smallest eigenvalue {number(self.smallest_eigenvalue)}"
         if self.correlated:
             text += f", largest correlation {self.correlation:.2f} ({' and '.join(self.correlated)})"
         return text
