@@ -1,6 +1,6 @@
 """Maxima of latent class and mixed logits that the default starts reach, with different seeds and more starts.
 
-    python -m benchmarks.starts [--seeds 10] [--many 100] [latent-class] [mixed]
+    python -m benchmarks.starts [--seeds 10] [--many 100] [latent-class | mixed]
 
 ``latent-class`` compares the log-likelihood with seeds 0 to 9 with the best of 100 starts. The simulated panel has the
 shape of a study of route choice: 388 persons with 9 choices between two routes that differ in travel time, cost,
@@ -146,11 +146,11 @@ def mixed(seeds: int) -> list[Row]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", choices=["latent-class", "mixed"], default=["latent-class", "mixed"])
+    parser.add_argument("section", nargs="?", choices=["latent-class", "mixed", "all"], default="all")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--many", type=int, default=100)
     arguments = parser.parse_args()
-    if "latent-class" in arguments.sections:
+    if arguments.section != "mixed":
         latent_class(arguments.seeds, arguments.many)
-    if "mixed" in arguments.sections:
+    if arguments.section != "latent-class":
         mixed(min(arguments.seeds, 3))
