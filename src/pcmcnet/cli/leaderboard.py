@@ -41,7 +41,7 @@ def leaderboard(
     as it is done. After an interruption, run the same command again to continue. A repeated run may include additional
     tables and models. The results are written to leaderboard.json, .md, .html and .png.
 
-    Example: `pcmcnet leaderboard -o board` (about an hour on two cores)
+    Example: `pcmcnet leaderboard -o board` (several hours on two cores)
 
     Selected models and tables: `pcmcnet leaderboard --tables mode-canada,mlba --models mnl,mnl+individual,pcmcnet
     --folds 3 -o board`

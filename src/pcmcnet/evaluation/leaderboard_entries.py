@@ -149,7 +149,7 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
 
 Use = Literal["development", "judged", "simulated", "given"]
 
-MAX_SETS = 5_000  # choice sets per table; all tables and models then take about an hour on two cores
+MAX_SETS = 5_000  # choice sets per table; all tables and models then take several hours on two cores
 ALTERNATIVES_PER_SET = 8  # largest mean over a table: the cost of a set grows with the square of its size
 SEED = 0  # of the samples and of the simulators
 
