@@ -1,10 +1,11 @@
 """Stacking on simulated tables, and its cost.
 
-    python -m benchmarks.stacking [logits] [chains] [cost]
+    python -m benchmarks.stacking [logits] [chains] [labels] [cost]
 
 logits: the stack against the multinomial logit, on choices that follow a logit. chains: the stack against PCMC-Net, on
-choices with context effects. Differences are in the mean NLL of new choice sets. cost: the time of a stack, and of one
-fit of each of its members, in one run.
+choices with context effects. Differences are in the mean NLL of new choice sets. labels: choices between labelled items
+that follow a CDM, which no Markov chain with constant rates reproduces. cost: the time of a stack, and of one fit of
+each of its members, in one run.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.harness import Row, Table
-from pcmcnet import MODELS, ChoiceData, Stacking
+from pcmcnet import MODELS, ChoiceData, Stacking, stationary_distribution
+from pcmcnet.arrays import Bools, Floats
 from pcmcnet.datasets import airline, markov, mlba
 
 ROLES: dict[str, Any] = {"choice_set": "choice_set", "chosen": "chosen"}
@@ -80,6 +84,69 @@ def compared(title: str, tables: Iterator[tuple[str, ChoiceData, ChoiceData]], r
     return table.rows
 
 
+@dataclass(frozen=True)
+class ItemChoices:
+    """Choices between items that follow a CDM: every other item j of the set adds effects[i, j] to the utility of i."""
+
+    is_offered: Bools  # (S, items)
+    p: Floats  # (S, items) true probabilities
+    data: ChoiceData
+
+    @classmethod
+    def simulate(cls, items: int, sets: int, seed: int) -> ItemChoices:
+        """Draw effects with standard deviation 0.5, sets of 2 to 8 items, and choices."""
+        rng = np.random.default_rng(seed)
+        effects = rng.normal(0, 0.5, (items, items)) * (1 - np.eye(items))
+        sizes = rng.integers(2, min(items, 8) + 1, sets)
+        is_offered = rng.random((sets, items)).argsort(1).argsort(1) < sizes[:, None]
+        utility = np.where(is_offered, is_offered @ effects.T, -np.inf)
+        p = np.exp(utility - utility.max(1, keepdims=True))
+        chosen = (utility + rng.gumbel(size=utility.shape)).argmax(1)
+        of_set, item = np.nonzero(is_offered)
+        table = {"choice_set": of_set, "item": np.char.add("item ", item.astype(str)), "chosen": item == chosen[of_set]}
+        data = ChoiceData.from_long(table, **ROLES, alternative="item", features=["item"])
+        return cls(is_offered, p / p.sum(1, keepdims=True), data)
+
+    def expected_nll(self, p: Floats, first: int) -> float:  # (S', items)
+        """Return the expected NLL of predicted probabilities, on the sets from number ``first`` on."""
+        offered = self.is_offered[first:]
+        return -float(np.sum(self.p[first:][offered] * np.log(p[offered]))) / len(offered)
+
+    def best_chain(self, first: int) -> Floats:
+        """Return the probabilities of the chain with the lowest expected NLL on the sets from number ``first`` on."""
+        mask, truth = (torch.from_numpy(a[first:]) for a in (self.is_offered, self.p))
+        log_rates = torch.zeros(2 * (truth.shape[1],), dtype=torch.float64, requires_grad=True)
+        optimiser = torch.optim.LBFGS([log_rates], max_iter=300, line_search_fn="strong_wolfe")
+
+        def loss() -> torch.Tensor:
+            optimiser.zero_grad()
+            p = stationary_distribution(log_rates.exp().expand(len(mask), -1, -1), mask)
+            value = -(truth[mask] * p[mask].log()).sum() / len(mask)
+            value.backward()
+            return value
+
+        optimiser.step(loss)
+        return stationary_distribution(log_rates.detach().exp().expand(len(mask), -1, -1), mask).numpy()
+
+
+def labels() -> list[Row]:
+    """Print the expected NLL of models of labels, and of the truth, if choices follow a CDM."""
+    models = ("pcmcnet", "pcmc", "cdm", "stacking")
+    columns = {"items": "", "sets": ",", "truth": ".4f", "best chain": ".4f", **dict.fromkeys(models, ".4f")}
+    table = Table("expected NLL of new choices between items, which follow a CDM", columns, first=12)
+    for items, sets in ((6, 3_000), (15, 5_000)):
+        choices = ItemChoices.simulate(items, sets + TEST_SETS, seed=0)
+        row = {"items": items, "sets": sets, "truth": choices.expected_nll(choices.p[sets:], sets)}
+        row["best chain"] = choices.expected_nll(choices.best_chain(sets), sets)
+        for name in models:
+            p = np.zeros((TEST_SETS, items))
+            model = MODELS[name]().fit(choices.data[:sets], progress=False)
+            p[choices.is_offered[sets:]] = model.predict_proba(choices.data[sets:])
+            row[name] = choices.expected_nll(p, sets)
+        table.add(row)
+    return table.rows
+
+
 def cost() -> list[Row]:
     """Time a stack, and one fit of each of its members, on 5,000 sets of 4 alternatives."""
     columns = {"sets": ",", "members": ".1f", "stack": ".1f", "ratio": ".2f"}
@@ -109,9 +176,11 @@ def four_modes(sets: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for section in sys.argv[1:] or ["logits", "chains", "cost"]:
+    for section in sys.argv[1:] or ["logits", "chains", "labels", "cost"]:
         if section == "cost":
             cost()
+        elif section == "labels":
+            labels()
         elif section == "chains":
             compared("NLL of PCMC-Net alone and of the stack, on simulated context effects", chains(), "pcmcnet")
         else:

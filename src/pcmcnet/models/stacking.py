@@ -67,7 +67,12 @@ LABEL_MODELS = ("pcmcnet", "lc-mnl", "mnl", "pcmc", "cdm")
 MAX_PANEL_SETS = 10_000  # choice sets of a panel for which the mixed logit joins the stack; it is slow on larger ones
 HELD_OUT_SETS = 10_000  # held-out choice sets that are enough to learn a few weights
 MIN_WEIGHT = 0.01  # a model below it is not fitted to all choice sets: it would cost time and change nothing
-PRIOR_CHOICES = 1.0  # additional choices of each model in the Dirichlet prior
+# Additional choices of each model in the Dirichlet prior. On 49 samples of 200 to 1,000 sets from development and
+# simulated tables, the NLL rose on average by .0007 without them, by .0004 with 3, .0018 with 10 and .0052 with equal
+# weights. Other ways to pool changed it by less than their standard error (the mean of bootstrapped weights, the
+# posterior mean) or raised it (weighted log-probabilities, +.003); LCL as a member lowered it by .0006 (standard error
+# .0005) and would double the time of a fit.
+PRIOR_CHOICES = 1.0
 MAX_LOSS = 700.0  # of a choice that a model gives probability 0: JSON has no infinity, and exp(-700) is above 0
 EM_STEPS, EM_TOLERANCE = 10_000, 1e-9  # steps at most; change of the weights at which EM ends
 
