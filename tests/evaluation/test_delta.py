@@ -85,11 +85,24 @@ def test_expressions_have_their_values(text: str, value: float) -> None:
         ("(" * 900 + "time" + ")" * 900, "not valid arithmetic"),
         ("time" * 1000, "expected an expression"),
         ("__import__", "no coefficient '__import__'"),
+        ("2time", "not valid arithmetic"),
+        ("2e1time / cost", "not valid arithmetic"),
+        ("`time`2", "not valid arithmetic"),
+        ("time`cost`", "not valid arithmetic"),
     ],
 )
 def test_invalid_expressions_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         CoefficientExpression.parse(text, NAMES)
+
+
+def test_the_logarithm_of_a_coefficient_is_not_the_coefficient_of_a_logarithm() -> None:
+    """With the coefficients fare = 2 and log(fare) = 5, the text log(fare) may mean log 2 or 5."""
+    names, values = ("fare", "log(fare)"), np.array([2.0, 5.0])
+    with pytest.raises(InputError, match=r"'log\(fare\)' is a coefficient, but also a function .* `log\(fare\)`, or"):
+        CoefficientExpression.parse("log(fare) / fare", names)
+    for text, value in (("`log(fare)`", 5.0), ("log(1 * fare)", math.log(2)), ("log( fare )", math.log(2))):
+        assert CoefficientExpression.parse(text, names).value_and_gradient(values)[0] == pytest.approx(value, rel=1e-14)
 
 
 @given(st.lists(st.floats(0.5, 3.0), min_size=9, max_size=9))
@@ -130,6 +143,7 @@ def test_several_expressions_have_a_covariance(model: MNL) -> None:
     v = model.covariance()
     assert result.covariance[0, 1] == pytest.approx(2 * (v[0, 0] - v[0, 1]), rel=1e-12)
     assert [row.name for row in result] == ["double", "difference"]
+    assert delta(model, {1: "time"})["1"].value == model.coefficients["time"]  # type: ignore[dict-item]
     assert result["double"].value == 2 * model.coefficients["time"]
     with pytest.raises(InputError, match=r"no expression 'doubl'\. Did you mean 'double'"):
         result["doubl"]
@@ -164,6 +178,8 @@ def test_a_denominator_near_0_has_a_note(data: ChoiceData) -> None:
     (found_note,) = delta(model, ["time / noise", "noise / time"]).notes
     assert note in found_note
     assert "krinsky-robb" in found_note
+    assert "standard errors away from 0" in delta(model, "time * noise ** -1").notes[0]
+    assert delta(model, "time * noise ** 2").notes == ()
     simulated = delta(model, "time / noise", method="krinsky-robb")
     assert "use the interval" in simulated.notes[0]
     assert np.diff(simulated.interval) > np.diff(delta(model, "time / noise").interval)

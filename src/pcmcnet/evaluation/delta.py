@@ -310,7 +310,7 @@ def _named(expressions: str | Sequence[str] | Mapping[str, str]) -> dict[str, st
     if isinstance(expressions, str):
         return {expressions: expressions}
     if isinstance(expressions, Mapping):
-        named = dict(expressions)
+        named = {str(name): text for name, text in expressions.items()}
     elif isinstance(expressions, Sequence):
         named = {text: text for text in expressions}
     else:

@@ -80,10 +80,12 @@ class CoefficientExpression:
                     f"expression {text!r}: {problem} at character {at + 1}; expected numbers, names of coefficients, "
                     f"+ - * / ** and {', '.join(_FUNCTIONS)}."
                 )
+            if match["function"] is not None:
+                _require_unambiguous(text, at, match[0], names)
             if match["name"] is not None:
                 k = _position(match["name"], names, text)
                 positions[f"_{k}"] = k
-                source += f"_{k}"
+                source += f" _{k} "  # blanks: in "2time", the number and the placeholder must not become one token
             else:
                 source += "**" if match[0] == "^" else " " if match[0].isspace() else match[0]
             at = match.end()
@@ -118,11 +120,24 @@ class CoefficientExpression:
     def denominators(self) -> Iterator[CoefficientExpression]:
         """Yield the expressions that this expression divides by and that depend on coefficients."""
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                used = {part.id for part in ast.walk(node.right) if isinstance(part, ast.Name)} & self.positions.keys()
-                if used:
-                    positions = {name: self.positions[name] for name in used}
-                    yield CoefficientExpression(ast.unparse(node.right), positions, node.right)
+            match node:
+                case ast.BinOp(op=ast.Div(), right=divisor):
+                    pass
+                case ast.BinOp(left=divisor, op=ast.Pow(), right=power) if self._is_negative_number(power):
+                    pass
+                case _:
+                    continue
+            if used := self._placeholders(divisor):
+                positions = {name: self.positions[name] for name in used}
+                yield CoefficientExpression(ast.unparse(divisor), positions, divisor)
+
+    def _placeholders(self, node: ast.expr) -> set[str]:
+        """Return the placeholders of the coefficients in a part of the expression."""
+        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+    def _is_negative_number(self, node: ast.expr) -> bool:
+        """Return True for a part of the expression that contains no coefficient and is negative."""
+        return not self._placeholders(node) and float(self._evaluate(node, torch.empty(0))) < 0
 
     def _evaluate(self, node: ast.expr, values: Tensor) -> Tensor:
         match node:
@@ -155,6 +170,17 @@ def require_arithmetic(node: ast.expr) -> None:
             require_arithmetic(argument)
         case _:
             raise ValueError(ast.dump(node))
+
+
+def _require_unambiguous(text: str, at: int, function: str, names: Sequence[str]) -> None:
+    """Raise InputError if ``log(x)`` is a coefficient and may also be the logarithm of the coefficient ``x``."""
+    for name in names:
+        if text.startswith(name, at) and name.endswith(")") and name[len(function) + 1 : -1] in names:
+            raise InputError(
+                f"expression {text!r}: {name!r} is a coefficient, but also a function of another coefficient. Put the "
+                f"coefficient in backticks, as in `{name}`, or write {function}(1 * {name[len(function) + 1 :]} for "
+                f"the function."
+            )
 
 
 def _position(written: str, names: Sequence[str], text: str) -> int:
