@@ -181,6 +181,37 @@ def test_classes_of_models_that_are_not_nested_are_refused(modes: ChoiceData) ->
     assert likelihood_ratio(nested, crossed).degrees_of_freedom > 0
 
 
+def test_a_random_coefficient_that_is_fixed_in_the_larger_model_is_refused(modes: ChoiceData) -> None:
+    small = MixedMNL(formula="x + y | 0", random={"x": "normal"}, draws=20).fit(modes)
+    large = MixedMNL(formula="x + y", random={"y": "normal"}, draws=20).fit(modes)
+    with pytest.raises(InputError, match="the coefficient of 'x' varies between persons in the smaller model, but not"):
+        likelihood_ratio(small, large)
+    both = MixedMNL(formula="x + y", random={"x": "normal", "y": "normal"}, draws=20).fit(modes)
+    assert likelihood_ratio(small, both).degrees_of_freedom == 4  # sd[y] and three constants
+
+
+def test_an_estimated_exponent_is_refused_if_the_larger_utility_is_linear() -> None:
+    table = logit_choices(60, {"x": 1.0, "y": 0.5, "z": 0.0})
+    table["x"] = np.exp(table["x"])
+    data = read(table, features=["x", "y", "z"])
+    with pytest.raises(InputError, match=r"the smaller model estimates 'lambda\[x\]', and the larger model has no"):
+        likelihood_ratio(MNL(formula="boxcox(x)").fit(data), MNL(formula="x + y + z").fit(data))
+
+
+def test_log_sums_and_exponents_that_are_fixed_at_1_are_no_restriction(modes: ChoiceData) -> None:
+    """A nest with the log-sum 1 has no effect, and the exponent 1 gives the column itself up to a constant."""
+    nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
+    small = MNL(formula="x").fit(modes)
+    one_nest = NestedMNL(formula="x + y", nests=nests, bounds=None, fixed={"logsum[two]": 1.0}).fit(modes)
+    test = likelihood_ratio(small, one_nest)
+    assert (test.degrees_of_freedom, test.details["restricted"]) == (2, ["y", "logsum[one]"])
+    assert has_coefficients_of(one_nest, small)
+    half = NestedMNL(formula="x + y", nests=nests, fixed={"logsum[two]": 0.5}).fit(modes)
+    with pytest.raises(InputError, match=r"'logsum\[two\]' is 0.5 in the larger model and 1 in the smaller"):
+        likelihood_ratio(small, half)
+    assert not has_coefficients_of(half, small)
+
+
 def test_nesting_is_assumed_with_a_note_if_columns_cannot_decide(modes: ChoiceData) -> None:
     """x = log(w) is boxcox(w) with the exponent 0; the columns show only the exponent 1."""
     table = logit_choices(60, {"x": 1.0, "y": 0.0})

@@ -87,7 +87,7 @@ def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
 _ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
 # Options that may differ between nested models.
 _MAY_DIFFER = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")
-_LOG_SUM, _ALLOCATION = "logsum", "alpha["  # prefixes of the names of parameters
+_LOG_SUM, _ALLOCATION, _EXPONENT = "logsum", "alpha[", "lambda["  # prefixes of the names of parameters
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
@@ -186,7 +186,16 @@ def has_coefficients_of(large: Any, small: Any) -> bool:
         return False
     names = {*_free(large), *(name.removeprefix("class 1: ") for name in _free(large))}
     fixed = {name: large.coefficients[name] for name in large.estimates_.fixed}
-    return names.issuperset(_free(small)) and all(small.coefficients.get(n, 0.0) == v for n, v in fixed.items())
+    return names.issuperset(_free(small)) and all(_value_in(small, large, n) == v for n, v in fixed.items())
+
+
+def _value_in(small: LogitModel, large: LogitModel, name: str) -> float:
+    """Return the value of a coefficient of ``large`` in ``small``, which is the null value if ``small`` lacks it.
+
+    The null value is 1 for a log-sum and for a Box-Cox exponent, and otherwise 0.
+    """
+    null: float = large.estimates_.null[large.estimates_.position(name)]
+    return small.coefficients.get(name, null)
 
 
 def _describe(model: LogitModel) -> str:
@@ -228,10 +237,10 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
             raise InputError(
                 f"the models are not nested: {name!r} is fixed in the larger model but estimated in the smaller."
             )
-        if small.coefficients.get(name, 0.0) != value:
+        if _value_in(small, large, name) != value:
             raise InputError(
                 f"the models are not nested: {name!r} is {value:g} in the larger model and "
-                f"{small.coefficients.get(name, 0.0):g} in the smaller."
+                f"{_value_in(small, large, name):g} in the smaller."
             )
     _require_nested_structure(small, large)
     outside = _columns_outside(small, large)
@@ -275,6 +284,18 @@ def _require_nested_structure(small: LogitModel, large: LogitModel) -> None:
             f"the models are not nested: {second} has no special case with the parameters {listed(beyond_mnl)} of this "
             f"{first}. Use pcmcnet.vuong, which compares models that are not nested."
         )
+    exponents = [name for name in _free(small) if name.startswith(_EXPONENT)]
+    if exponents and not large.design_.form.curves:
+        raise InputError(
+            f"the models are not nested: the smaller model estimates {listed(exponents)}, and the larger model has no "
+            f"exponents. Use pcmcnet.vuong, which compares models that are not nested."
+        )
+    random = _random_columns_outside(small, large)
+    if random:
+        raise InputError(
+            f"the models are not nested: the coefficient of {listed(random)} varies between persons in the smaller "
+            f"model, but not in the larger model. Use pcmcnet.vuong, which compares models that are not nested."
+        )
 
 
 def _columns_outside(small: LogitModel, large: LogitModel) -> list[str] | None:
@@ -289,6 +310,27 @@ def _columns_outside(small: LogitModel, large: LogitModel) -> list[str] | None:
     names = [*restricted.names, "sum of the fixed terms"]
     outside = outside_span(columns, general.free)
     return [name for name, is_outside in zip(names, outside, strict=True) if is_outside]
+
+
+def _random_columns_outside(small: LogitModel, large: LogitModel) -> list[str]:
+    """Return the columns with an estimated spread in ``small`` that no random utility of ``large`` can produce.
+
+    These are the columns that are not linear combinations of the columns with random coefficients in ``large``.
+    """
+    if not (isinstance(small, MixedMNL) and isinstance(large, MixedMNL)):
+        return []
+    mixing, is_free = small.mixing_, set(_free(small))
+    spread = {mixing.columns[mixing.column[p]] for p in mixing.spreads if mixing.names[p] in is_free}
+    columns, basis = _sketch_of(small, spread), _sketch_of(large, _random_columns(large))
+    if columns is None or basis is None:
+        return []
+    return [name for name, is_outside in zip(sorted(spread), outside_span(columns, basis), strict=True) if is_outside]
+
+
+def _sketch_of(model: LogitModel, columns: set[str]) -> Floats | None:  # -> (B, C)
+    """Return the sketch of some columns in alphabetical order, or None if the utility has no sketch."""
+    sketch = model.estimates_.sketch
+    return None if sketch is None else sketch[:, [model.design_.columns.index(name) for name in sorted(columns)]]
 
 
 class SketchedUtility(NamedTuple):
