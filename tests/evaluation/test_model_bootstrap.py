@@ -91,6 +91,16 @@ def test_few_units_have_wider_intervals() -> None:
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
+def test_too_few_replicates_or_units_are_noted() -> None:
+    """The quantile 0.1 of 8 replicates would have the rank 0.9, and that of 9 replicates has the rank 1."""
+    few, enough = (str(by_hand(np.arange(float(n))[:, None], [1.0])) for n in (8, 10))
+    assert "with fewer than 9 replicates, the intervals end at the smallest and largest replicate" in few
+    assert "Caveat" not in enough
+    assert "fewer than" not in str(by_hand(np.arange(8.0)[:, None], [1.0], kind="normal"))
+    clusters = str(by_hand(np.arange(200.0)[:, None], [1.0], n_units=12))
+    assert "tend to be too small with fewer than about 30 persons; this table has 12" in clusters
+
+
 # -- replicates -----------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +260,15 @@ def test_errors_of_the_program_are_not_counted_as_failures(model: MNL, data: Cho
         bootstrap(model, data, lambda m: next(values), replicates=2, workers=1, progress=False)
 
 
+def test_declared_persons_are_resampled_whatever_other_columns_are_called() -> None:
+    """Here the column "person" is the number of persons of a party, and "id" says who chooses."""
+    table = logit_choices(40, {"x": 1.0})
+    table["id"], table["person"] = table["trip"] // 4, table["trip"] % 2
+    data = read(table, features=["x"], individual=["person"], person="id")
+    result = bootstrap(MNL().fit(data), data, coefficients, replicates=2, progress=False)
+    assert (result.unit, result.n_units) == ("persons", 10)
+
+
 # -- run folder -----------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +317,8 @@ def test_invalid_arguments_are_refused(model: MNL, data: ChoiceData) -> None:
         bootstrap(model, data, lambda m: math.nan)
     with pytest.raises(InputError, match="at least two groups"):
         bootstrap(model, data, coefficients, by=np.zeros(len(data)))
+    with pytest.raises(InputError, match="statistic: expected a function of a model, got float"):
+        bootstrap(model, data, 1.0)  # type: ignore[arg-type]
     ranking = RankBy("x").fit(data)
     assert bootstrap(ranking, data, lambda m: 1.0, replicates=2, progress=False).draws.tolist() == [[1.0], [1.0]]
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -47,6 +48,7 @@ from pcmcnet.layers.threads import iterate_in_parallel, threads
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.saving import state_files
+from pcmcnet.models.logit.standard_errors import FEW_CLUSTERS
 from pcmcnet.progress import show_steps, without_warnings
 from pcmcnet.reports.formats import ResultContent, Summary, data_frame
 from pcmcnet.reports.tables import number
@@ -264,10 +266,19 @@ class BootstrapResult:
             (name, number(value), f"{errors[name]:.3g}", *(number(end) for end in ends[name]))
             for name, value in zip(self.labels, self.values.tolist(), strict=True)
         ]
-        notes = tuple(
-            f"{count:,} failed replicates are left out: {message}" for message, count in self.failures.items()
-        )
-        return Summary("Bootstrap", facts, ("statistic", "value", "std err", *levels), tuple(rows), notes)
+        notes = [f"{count:,} failed replicates are left out: {message}" for message, count in self.failures.items()]
+        enough = math.ceil(1 / expanded_tail(self.level, self.n_units) - 1e-6) - 1  # 1e-6: rounding
+        if self.kind != "normal" and len(self.draws) < enough:
+            notes.append(
+                f"with fewer than {enough:,} replicates, the intervals end at the smallest and largest replicate, and "
+                f"are too short"
+            )
+        if self.n_units < FEW_CLUSTERS:
+            notes.append(
+                f"standard errors tend to be too small with fewer than about {FEW_CLUSTERS} {self.unit}; this table "
+                f"has {self.n_units}"
+            )
+        return Summary("Bootstrap", facts, ("statistic", "value", "std err", *levels), tuple(rows), tuple(notes))
 
     def _content(self) -> ResultContent:
         return self.summary()._content()
@@ -405,6 +416,8 @@ def bootstrap(
         require_number("workers", workers, whole=True, low=1)
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
+    if not callable(statistic):
+        raise InputError(f"statistic: expected a function of a model, got {type(statistic).__name__}.")
     sets = require_training_sets(model, data)
     groups, unit = _resampled_units(sets, by)
     labels, values = statistic_values(statistic(model))
@@ -443,7 +456,7 @@ def bootstrap(
 def _resampled_units(sets: ChoiceData, by: str | ArrayLike) -> tuple[Any, str]:
     """Return the group (S,) of each choice set, and the name of the groups."""
     schema = sets.schema
-    if isinstance(by, str) and by == "person" and "person" not in {**sets.individual, **sets.keep}:
+    if isinstance(by, str) and by == "person" and (schema.person or "person" not in {**sets.individual, **sets.keep}):
         by = schema.group_column or schema.choice_set
     groups = sets.groups(by)
     if len(np.unique(groups)) < 2:
