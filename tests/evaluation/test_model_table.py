@@ -3,7 +3,7 @@ import pytest
 
 from choice_tables import logit_choices, read
 from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, Uniform, bootstrap_errors, calibrate_constants, table
-from pcmcnet.errors import InputError, NotFittedError
+from pcmcnet.errors import InputError, NotFittedError, SchemaError
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,15 @@ def test_a_test_part_determines_the_whole_goodness_of_fit(data: ChoiceData) -> N
     assert not {"AIC", "BIC", "adjusted rho-squared", "constants-only log-likelihood"} & set(shown)
     assert result.notes[1] == "Goodness of fit: computed on data, from the probabilities of each choice set."
     assert result.notes[2].startswith("Left out for logit, all: constants-only log-likelihood, adjusted rho-squared,")
+
+
+def test_goodness_of_fit_is_computed_on_tables_that_the_schema_reads() -> None:
+    choices = logit_choices(60, {"x": 1.0})
+    model = MNL(formula="x").fit(read(choices, features=["x"]))
+    of_table, of_training = table([model], data=choices), table([model])
+    assert of_table.columns[0].fit == pytest.approx(of_training.columns[0].fit)
+    with pytest.raises(SchemaError, match=r"missing\.csv"):
+        table([model], data="missing.csv")
 
 
 def test_errors_may_differ_by_model_or_come_from_the_bootstrap(data: ChoiceData) -> None:

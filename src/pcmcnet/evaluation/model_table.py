@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
 from pcmcnet.evaluation.report import FIT_STATISTICS, TRAINING_STATISTICS, fit_statistics
@@ -109,7 +108,7 @@ def table(
     errors: ErrorKind | Sequence[ErrorKind] = None,
     *,
     stars: bool = True,
-    data: ChoiceData | None = None,
+    data: Any | None = None,
 ) -> ModelTable:
     """Build a table of the estimates and the goodness of fit of several models, as in a paper.
 
@@ -126,9 +125,10 @@ def table(
     stars
         Whether stars mark small p-values. Default True.
     data
-        Choice sets on which to compute the goodness of fit of all models, such as a test part. AIC, BIC and other
-        statistics that belong to the fit are left out for models that were not fitted to these choice sets. Default
-        None: the goodness of fit of a logit is that of its fit, and other models have none.
+        Choice sets on which to compute the goodness of fit of all models, such as a test part: ``ChoiceData``, or a
+        table that the schemas of the models can read. AIC, BIC and other statistics that belong to the fit are left out
+        for models that were not fitted to these choice sets. Default None: the goodness of fit of a logit is that of
+        its fit, and other models have none.
 
     Returns
     -------

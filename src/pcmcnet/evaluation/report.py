@@ -54,7 +54,7 @@ TRAINING_STATISTICS = ("constants-only log-likelihood", "adjusted rho-squared", 
 _SAME_LIKELIHOOD = 1e-8  # relative difference of two ways to add up a log-likelihood
 
 
-def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
+def fit_statistics(model: ChoiceModel, data: Any | None = None) -> dict[str, float | None]:
     """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; undefined statistics are None.
 
     Without ``data``, all statistics refer to the training choice sets. With ``data``, all of them refer to ``data``.
@@ -65,7 +65,8 @@ def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[s
     if data is None:
         sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons")}
         return statistics | sizes | (_training_statistics(model) if isinstance(model, LogitModel) else {})
-    # 1. Count the choice sets and persons of the given data.
+    # 1. Count the choice sets and persons of the given data, which the schema of the model can read from a table.
+    data = require_data(model, data)
     sets = data.with_positive_weight()
     statistics["choice sets"] = len(sets)
     statistics["persons"] = None if data.schema.person is None else len(np.unique(sets.groups()))
