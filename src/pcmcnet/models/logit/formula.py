@@ -9,6 +9,8 @@ A formula has up to three parts, separated by ``|``:
    alternative-specific constants, and ``0`` omits them. The second part needs labels.
 3. Alternative-specific terms have one coefficient for each alternative. The third part needs labels.
 
+A first part of ``0`` or ``1`` alone, or a third part of ``0`` alone, is empty, as in formulas of other software.
+
 A ``.`` stands for all features in the first part and for all individual-level columns in the second part, except
 columns with a term of their own. A term is a product of factors joined by ``:``. A factor is a column or a
 transformation of a column. A factor can be divided by a number to change its unit, as in ``cost/100``. Names that are
@@ -137,7 +139,8 @@ def parse_formula(text: str) -> Formula:
         )
     parts = _Parser(text).parts()
     for number, part in enumerate(parts):
-        if part.constants is not None and number != 1:
+        is_empty = len(parts) > 1 and not (part.terms or part.dot) and (number == 0 or not part.constants)
+        if part.constants is not None and number != 1 and not is_empty:
             raise ConfigError(f"formula {text!r}: 0 and 1 belong in the second part, as in 'cost | 0'.")
         if number and any(term.labels for term in part.terms):
             raise ConfigError(
