@@ -53,6 +53,24 @@ def test_individual_columns_have_a_coefficient_per_label() -> None:
     assert len(MNL(formula=formula).fit(data).coefficients) == 2 + 2 + 2 + 2  # features, constants, income, purpose
 
 
+def test_individual_columns_of_unconnected_alternatives_are_identified() -> None:
+    """Trips offer car and bus, or bike and walk. Age is collinear with income, but income is identified."""
+    rng = np.random.default_rng(0)
+    income = np.repeat(rng.integers(1, 5, 120), 2)
+    table = {
+        "trip": np.repeat(np.arange(120), 2),
+        "mode": np.tile(["car", "bus", "bike", "walk"], 60),
+        "took": (rng.random((120, 2)).argsort(1) == 0).ravel(),
+        "income": income,
+        "age": 2 * income,
+    }
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "alternative": "mode"}
+    data = ChoiceData.from_long(table, individual=["income", "age"], **roles)
+    formula = formula_with_individual(data)
+    assert formula == ". | standardise(income)"
+    assert MNL(formula=formula).fit(data).num_parameters == 2 + 2  # constants, income
+
+
 def test_individual_numbers_multiply_features_without_labels() -> None:
     data = read()
     formula = formula_with_individual(data)

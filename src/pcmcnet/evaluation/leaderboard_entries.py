@@ -131,7 +131,9 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
     chosen = sets.require_chosen("a leaderboard")
     columns = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen).z
     names, sources = list(map(str, terms)), design.sources(sets)
-    order = sorted(range(len(sources)), key=lambda k: sources[k] in names)  # of two collinear columns, the later goes
+    references = {row[0] for group in design.groups for row in group.columns}  # fixed at 0, so not collinear
+    order = [k for k, column in enumerate(design.columns) if column not in references]
+    order.sort(key=lambda k: sources[k] in names)  # of two collinear columns, the later goes
     collinear = {sources[order[k]] for k, _ in dependent_columns(columns[:, order])}
     identified = [name for name in names if name not in collinear]
     if not identified:

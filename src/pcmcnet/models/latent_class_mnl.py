@@ -26,7 +26,6 @@ from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, rec
 from pcmcnet.models.interface.latent_classes import ClassesBy, ClassProfile, LatentClasses, Persons, class_profiles
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
-from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureData, MixtureMaximum, log_shares
 from pcmcnet.models.logit.logit_effects import class_slopes
@@ -266,12 +265,6 @@ class LatentClassMNL(LogitModel, LatentClasses):
     def _individual_designs(self) -> tuple[IndividualDesign, ...]:
         return (self.membership_design_,)
 
-    @property
-    def _fixed(self) -> dict[str, float]:
-        """Fixed coefficients by name: the values in the options, and 1 for the offset."""
-        offset = {} if self.config.offset is None else {backquoted(self.config.offset): 1.0}
-        return {**self.config.fixed, **offset}
-
     def _named_classes(self, design: Design) -> list[str]:
         """Return the names in the options that refer to a coefficient of a single class."""
         options = (self.config.fixed, self.config.bounds or {}, self.config.start)
@@ -285,7 +278,9 @@ class LatentClassMNL(LogitModel, LatentClasses):
                 f"{named[0]!r} is not a coefficient of all classes: set the number of classes, as in classes=2."
                 + did_you_mean(named[0], design.names)
             )
-        fixed = {name: value for name, value in self._fixed.items() if name in design.names}
+        fixed = {
+            name: value for name, value in self._fixed_values(design, design.names).items() if name in design.names
+        }
         return Parameters.of(design.names, fixed=fixed, bounds={}, start={})
 
     def _parameters_of_classes(self, design: Design, membership: IndividualDesign, classes: int) -> Parameters:
@@ -298,7 +293,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
         names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in design.names]
         names += [f"membership {c}: {name}" for c in range(2, classes + 1) for name in membership.names]
-        fixed = of_classes(self._fixed)
+        fixed = of_classes(self._fixed_values(design, design.names))
         start = {name: value for name, value in of_classes(self.config.start).items() if name not in fixed}
         no_start, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
         return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=no_start)

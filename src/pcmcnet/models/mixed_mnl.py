@@ -602,7 +602,7 @@ class MixedMNL(MixedPredictions):
         # 2. The mixing distribution. All coefficients must be identified.
         mean_designs = self._learn_mean_designs(persons)
         mixing = self._specify(design, mean_designs, sets)
-        mnl_parameters = self._mnl_parameters(mixing)
+        mnl_parameters = self._mnl_parameters(design, mixing)
         require_identified(plain.z, design.names, mnl_parameters)
         columns = utility_columns(design, mixing, config.components, sets)
         whole = LogitLikelihood.from_matrix(columns, sets.offsets, chosen)
@@ -613,7 +613,7 @@ class MixedMNL(MixedPredictions):
         if is_first_fit:
             _report_specification(mixing, b, hessian, correlates_all=config.correlated is True)
         scale = mixing.scale(whole.spread, b)
-        within = self._parameters(mixing.names, mixing.start(b, 1 / whole.spread))
+        within = self._parameters(design, mixing.names, mixing.start(b, 1 / whole.spread))
         # 4. Maximise the simulated likelihood. The draws of a person depend only on the seed and the person's id.
         keys, device = hash_ids(self._ids(sets)[persons.first]), resolve_device(run.device)
         covariates = covariates_of_means(mean_designs, persons.table)
@@ -685,14 +685,15 @@ class MixedMNL(MixedPredictions):
             means={name: columns.names[1:] for name, columns in mean_designs.items()},
             offset=None if config.offset is None else backquoted(config.offset),
             cost=config.wtp_space,
+            references=self._group_references(design),
         )
         if mixing.cost is not None and mixing.cost not in {r.column for r in mixing.random}:
             self._require_cost(mixing.names[mixing.cost])
         return mixing
 
-    def _mnl_parameters(self, mixing: MixingDistribution) -> Parameters:
+    def _mnl_parameters(self, design: Design, mixing: MixingDistribution) -> Parameters:
         """Return the multinomial logit's parameters; fixed values and bounds apply to non-random coefficients."""
-        within, located = self._parameters(mixing.names), slice(mixing.located)
+        within, located = self._parameters(design, mixing.names), slice(mixing.located)
         low, high, at = within.low[located].copy(), within.high[located].copy(), within.start[located].copy()
         for column, _ in mixing.random:
             if column < mixing.located:  # options refer to its location, which may not be a coefficient

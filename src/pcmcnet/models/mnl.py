@@ -63,7 +63,7 @@ class MNL(LogitModel):
         design = self._learn_design(sets, wtp_space=config.wtp_space) if design is None else design
         # 2. The parameters, and the likelihood at their starting values. All coefficients must be identified.
         form = design.form
-        within = self._parameters(form.names, form.null_values)
+        within = self._parameters(design, form.names, form.null_values)
         problem = LogitLikelihood.from_matrix(design.with_exponents(within.start).matrix(sets), sets.offsets, chosen)
         require_identified(problem.z, form.columns, within)
         # 3. Maximise: by Newton's method if the utility is linear; else from the maximum with the exponents fixed.

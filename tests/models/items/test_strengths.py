@@ -7,12 +7,12 @@ from torch import Tensor
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.connected import connected_groups
 from pcmcnet.errors import InputError, TrainingError
 from pcmcnet.models.bradley_terry import BradleyTerry
 from pcmcnet.models.interface.choice_model import Floats
 from pcmcnet.models.items.strengths import (
     StrengthEstimate,
-    connected_groups,
     lbfgs,
     require_finite_strengths,
     standard_errors,
@@ -31,7 +31,7 @@ def duels(*pairs: tuple[int, int, float, float]) -> DistinctSets:
 
 def test_a_cycle_of_wins_connects_all_items() -> None:
     sets = duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 0, 1))
-    assert connected_groups(sets, 3).tolist() == [0, 0, 0]
+    assert connected_groups(sets.items, sets.offsets, 3).tolist() == [0, 0, 0]
     require_finite_strengths(sets, ("a", "b", "c"), np.zeros(3, int))
 
 
@@ -43,7 +43,7 @@ def test_a_chain_of_wins_does_not_connect_all_items() -> None:
 def test_groups_without_a_common_set_are_found() -> None:
     """Items 0, 1 and 2, 3 meet each other; item 4 meets nobody. The second group has no finite estimate."""
     sets = duels((0, 1, 1, 1), (2, 3, 1, 0))
-    groups = connected_groups(sets, 5)
+    groups = connected_groups(sets.items, sets.offsets, 5)
     assert groups.tolist() == [0, 0, 1, 1, 2]
     with pytest.raises(InputError, match=r"finite estimate: 'c' always won.*\(2 such groups"):
         require_finite_strengths(sets, ("a", "b", "c", "d", "e"), groups)

@@ -30,6 +30,7 @@ from torch import Tensor
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.connected import connected_components, connected_groups, sizes_text
 from pcmcnet.data.columns.ragged import log_softmax_by_set, spread, sum_by_set
 from pcmcnet.data.subsets import take_sets
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
@@ -51,7 +52,6 @@ log = logging.getLogger("pcmcnet")
 # gives the standard errors.
 
 MAX_HALVINGS = 50  # of a Newton step
-MAX_SHOWN_GROUPS = 8  # groups whose sizes a message lists
 CENTRING_SHARE = 1e-6  # centring ridge, as a share of the largest count
 
 
@@ -552,7 +552,7 @@ class StrengthModel(ChoiceModel):
         universe = Universe.learn(part)
         sets, n = DistinctSets.of(part, universe.index(part)), universe.size
         smoothed = sets.smoothed(config.smoothing)
-        groups = connected_groups(sets, n)
+        groups = connected_groups(sets.items, sets.offsets, n)
         if config.ridge in ("auto", 0):
             require_finite_strengths(smoothed, universe.items, groups)
         choices = np.bincount(sets.items, weights=sets.counts, minlength=n)
@@ -583,7 +583,7 @@ class StrengthModel(ChoiceModel):
                 "%d groups of items are not connected by choice sets (sizes %s): all groups get the same mean strength "
                 "by convention, and probabilities of items from several groups follow this convention",
                 len(references),
-                _sizes_text(np.sort(np.bincount(groups))[::-1]),
+                sizes_text(np.bincount(groups)),
             )
         record = ItemRecord(
             converged=estimate.converged,
@@ -653,7 +653,7 @@ class StrengthModel(ChoiceModel):
         if len(sizes) == 1:
             return {}
         return {
-            "unconnected groups": f"{len(sizes)} (of {_sizes_text(sizes)} items): all have the same mean strength by "
+            "unconnected groups": f"{len(sizes)} (of {sizes_text(sizes)} items): all have the same mean strength by "
             f"convention, and probabilities of items from several groups follow this convention"
         }
 
@@ -729,18 +729,12 @@ def with_equal_means(strengths: Floats, groups: Ints, reference: int) -> Floats:
     return np.asarray(centred - centred[reference], np.float64)
 
 
-def connected_groups(sets: DistinctSets, n: int) -> Ints:
-    """Return the group (n,) of each item: items of different groups are not connected by any chain of choice sets."""
-    left, right = sets.pairs()
-    return _components(sets.items[left], sets.items[right], n, strong=False)
-
-
 def require_finite_strengths(sets: DistinctSets, items: tuple[str, ...], groups: Ints) -> None:
     """Raise InputError if the strengths have no finite estimate within the connected groups."""
     # Estimates are finite if the directed graph of wins is strongly connected within each group (Ford, 1957).
     left, right = sets.pairs()
     wins = sets.counts[left] > 0
-    strong = _components(sets.items[left[wins]], sets.items[right[wins]], len(items), strong=True)
+    strong = connected_components(sets.items[left[wins]], sets.items[right[wins]], len(items), strong=True)
     sizes = np.bincount(strong)
     is_whole = sizes[strong] == np.bincount(groups)[groups]
     if not is_whole.all():
@@ -756,19 +750,3 @@ def require_finite_strengths(sets: DistinctSets, items: tuple[str, ...], groups:
 def _members(groups: Ints) -> list[Ints]:
     """Return the items of each group."""
     return [np.flatnonzero(groups == k) for k in range(int(groups.max()) + 1)]
-
-
-def _sizes_text(sizes: Ints) -> str:
-    """Return the sizes of the groups as text, with the number of further groups if there are many."""
-    shown = ", ".join(map(str, sizes[:MAX_SHOWN_GROUPS]))
-    return shown + (f" and {len(sizes) - MAX_SHOWN_GROUPS} more" if len(sizes) > MAX_SHOWN_GROUPS else "")
-
-
-def _components(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
-    """Return the index of the connected component that each item belongs to (n,)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    graph = coo_array((np.ones(len(left)), (left, right)), shape=(n, n))
-    _, components = connected_components(graph, directed=strong, connection="strong")
-    return np.asarray(components, np.int64)

@@ -16,6 +16,7 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
+from pcmcnet.data.columns.connected import connected_groups
 from pcmcnet.data.outside import with_filled_outside_features
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logit.box_cox import LinearisedUtility, UtilityForm
@@ -94,6 +95,54 @@ def label_dummies(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str,
     dummies = np.zeros((len(column), len(code.names)))
     dummies[np.arange(len(column)), column] = 1.0
     return dummies, code.names
+
+
+# -- Groups of alternatives that are never offered together ------------------------------------------------------------
+# Constants and individual-level terms have one coefficient per label, and only their differences within choice sets
+# matter. If no chain of choice sets connects two groups of labels, adding a number to all constants of one group does
+# not change the likelihood. By convention, each group has a reference whose coefficients are 0. The reference of the
+# formula has no column. The references of other groups have columns whose coefficients are fixed at 0, so that they can
+# be fixed at other values, or calibrated to known shares.
+
+
+@dataclass(frozen=True)
+class LabelGroup:
+    """Labels that no chain of choice sets connects with the reference, and their columns.
+
+    Parameters
+    ----------
+    labels
+        Labels of the group. The first is the reference of the group.
+    columns
+        Rows of columns, with a column per label. In each row, the coefficients are identified up to a common constant.
+    """
+
+    labels: tuple[str, ...]
+    columns: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, Any]) -> LabelGroup:
+        """Build a group from a dictionary read from JSON, or raise ValueError if it is inconsistent."""
+        labels, columns = tuple(map(str, entries["labels"])), tuple(tuple(map(str, row)) for row in entries["columns"])
+        if not labels or not columns or any(len(row) != len(labels) for row in columns):
+            raise ValueError("a group of labels does not match its columns")
+        return cls(labels, columns)
+
+
+def unconnected_labels(data: ChoiceData, chosen: Ints, code: LevelCode) -> list[tuple[str, ...]]:
+    """Return the groups of labels that are not connected with the reference of ``code``.
+
+    The first label of a group is its reference: the label chosen most often.
+    """
+    labels = require_labels(data)
+    groups = connected_groups(labels.codes.astype(np.int64), data.offsets, len(labels.categories))
+    counts = np.bincount(labels.codes[chosen], minlength=len(labels.categories))
+    place = {name: k for k, name in enumerate(labels.categories)}
+    members: dict[int, list[str]] = {}
+    for name in sorted(code.levels, key=lambda name: (-counts[place[name]], name)):
+        members.setdefault(int(groups[place[name]]), []).append(name)
+    members.pop(int(groups[place[code.reference]]), None)
+    return [(first, *sorted(rest)) for first, *rest in members.values()]
 
 
 # -- Marginal utilities ------------------------------------------------------------------------------------------------
@@ -190,6 +239,7 @@ class Design:
     cost: str | None = None  # in WTP space, the column in whose units the other parameters are
     offset: str | None = None  # the column with a coefficient of 1
     exponents: Mapping[str, float] = field(default_factory=dict)  # of Box-Cox terms that estimate one; default 1
+    groups: tuple[LabelGroup, ...] = ()  # of labels that no chain of choice sets connects with the reference
 
     @cached_property
     def form(self) -> UtilityForm:
@@ -201,6 +251,13 @@ class Design:
     def names(self) -> tuple[str, ...]:
         """Names of the parameters: one for each column, then one for each exponent to estimate."""
         return self.form.names
+
+    @property
+    def group_sizes(self) -> list[int]:
+        """Numbers of labels of all groups, with that of the reference first."""
+        assert self.labels is not None
+        sizes = [len(group.labels) for group in self.groups]
+        return [len(self.labels.names) - sum(sizes), *sizes]
 
     @classmethod
     def learn(
@@ -268,9 +325,15 @@ class Design:
         if len(set(names)) < len(names):
             duplicate = next(name for name in names if names.count(name) > 1)
             raise SchemaError(f"two coefficients would be called {duplicate!r}: rename a column or a level.")
-        # 4. WTP space needs a cost with a constant marginal utility.
+        # 4. Groups of labels that are never offered together, with their coefficients relative to a reference.
+        rows = design._rows_by_label(no_rows)
+        unconnected = unconnected_labels(data, chosen, design.labels) if rows and design.labels is not None else []
+        groups = tuple(
+            LabelGroup(labels, tuple(tuple(row[label] for label in labels) for row in rows)) for labels in unconnected
+        )
+        # 5. WTP space needs a cost with a constant marginal utility.
         offset_column = None if offset is None else backquoted(offset)
-        design = replace(design, columns=tuple(names), cost=cost, offset=offset_column)
+        design = replace(design, columns=tuple(names), cost=cost, offset=offset_column, groups=groups)
         if cost is not None:
             require_unit(design, no_rows, cost)
         return design
@@ -316,6 +379,18 @@ class Design:
         terms = [*formula.generic, *([None] if formula.constants else []), *formula.individual, *formula.specific]
         blocks = self._blocks(data.subset([]))
         return [term for term, (_, names) in zip(terms, blocks, strict=True) for _ in names]
+
+    def _rows_by_label(self, data: ChoiceData) -> list[dict[str, str]]:
+        """Return the columns by label, in a dictionary for the constants and for each individual-level column."""
+        if self.labels is None or not self.labels.levels:
+            return []
+        levels, terms = self.labels.levels, self.column_terms(data)
+        names = [
+            name
+            for term, name in zip(terms, self._build(data.subset([]))[1], strict=True)
+            if term is None or term in self.terms.individual
+        ]
+        return [dict(zip(levels, names[k : k + len(levels)], strict=True)) for k in range(0, len(names), len(levels))]
 
     def _build(self, data: ChoiceData, slope_in: str | None = None) -> tuple[Floats, list[str]]:
         blocks = list(self._blocks(with_filled_outside_features(data), slope_in))
@@ -419,6 +494,7 @@ class Design:
             "names": list(self.columns),
             "cost": self.cost,
             "offset": self.offset,
+            **({"groups": [asdict(group) for group in self.groups]} if self.groups else {}),
         }
 
     @classmethod
@@ -435,7 +511,12 @@ class Design:
             columns, cost, offset = tuple(map(str, entries["names"])), entries["cost"], entries["offset"]
             if not {cost, offset} <= {None, *columns}:
                 raise ValueError(f"unknown cost {cost!r} or offset {offset!r}")
-            return cls(entries["formula"], terms, codes, labels, columns, cost, offset)
+            groups = tuple(LabelGroup.from_dict(group) for group in entries.get("groups", ()))
+            if not {name for group in groups for row in group.columns for name in row} <= {*columns}:
+                raise ValueError("unknown columns of a group of labels")
+            if not {name for group in groups for name in group.labels} <= {*(labels.levels if labels else ())}:
+                raise ValueError("unknown labels of a group of labels")
+            return cls(entries["formula"], terms, codes, labels, columns, cost, offset, groups=groups)
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
                 f"the saved design is incomplete or damaged ({error!r}): save the model again."

@@ -24,6 +24,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Categorical
+from pcmcnet.data.columns.connected import sizes_text
 from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.data.outside import outside_rows
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
@@ -39,7 +40,7 @@ from pcmcnet.models.logit.individual_design import IndividualDesign
 from pcmcnet.models.logit.logit_effects import Elasticities, share_elasticities, willingness_to_pay
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
-from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_control, listed
+from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_control, listed, numeric_bounds
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, estimate_frame, estimate_rows, interval_ends
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
@@ -48,6 +49,7 @@ from pcmcnet.training.device import default_torch_settings
 log = logging.getLogger("pcmcnet")
 
 _ARRAYS = ("values", "null", "covariances", "sketch")  # fields of the estimates that are saved as arrays
+_CONVENTION = "fixed at 0 by convention, and probabilities of alternatives from several groups follow this convention"
 _WEIGHT_ROUNDING = 1e-3  # relative rounding error of the sum of weights that were scaled to a mean of 1
 
 # -- Options of the logit models ---------------------------------------------------------------------------------------
@@ -66,7 +68,8 @@ class LogitConfig:
         constants.
     reference
         Label of the alternative whose constant is 0. Default: the outside option if there is one, else the alternative
-        chosen most often.
+        chosen most often. If some alternatives are never offered together, not even through other choice sets, they
+        form groups. The constant of the alternative chosen most often is then fixed at 0 in each other group.
     min_chosen
         Levels of categorical features that are chosen fewer times than this are pooled into one level. Default 10.
     base
@@ -172,6 +175,11 @@ class LogitModel(ChoiceModel):
         state = self._estimate(train, run)
         if state.estimates.lacks_clusters and self.config.errors in ("auto", "clustered"):
             log.warning("%s", state.estimates.error_caveats("clustered")[0])
+        if references := self._group_references(state.design):
+            log.warning(
+                "%d groups of alternatives are never offered together (sizes %s): %s %s",
+                *(len(state.design.groups) + 1, sizes_text(state.design.group_sizes), listed(references), _CONVENTION),
+            )
         sketch = sketch_columns(state.design, train.with_positive_weight())
         seconds = time.perf_counter() - began
         return replace(state, estimates=replace(state.estimates, sketch=sketch), seconds=seconds)
@@ -389,6 +397,12 @@ class LogitModel(ChoiceModel):
             facts["lambdas tested against"] = "1"
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
+        calibrated = {f"constant[{label}]" for label in self._state.record.known_shares or ()}
+        if references := [name for name in self._group_references(self.design_) if name not in calibrated]:
+            sizes = sizes_text(self.design_.group_sizes)
+            facts["unconnected groups"] = (
+                f"{len(self.design_.groups) + 1} (of {sizes} alternatives): {listed(references)} {_CONVENTION}"
+            )
         if known_shares := self._state.record.known_shares:
             shown = ", ".join(f"{label} {share:.4g}" for label, share in known_shares.items())
             facts["constants"] = f"calibrated to the shares {shown}; measures of fit are those before calibration"
@@ -456,17 +470,47 @@ class LogitModel(ChoiceModel):
                 f"from fixed, or fix it at another value."
             )
 
-    def _parameters(
-        self, names: Sequence[str], begin: Floats | None = None, bounds: Mapping[str, Bounds] | None = None
-    ) -> Parameters:
-        """Return parameters with the fixed values, bounds and starting values of the options, and an offset fixed at 1.
+    def _group_references(self, design: Design) -> tuple[str, ...]:
+        """Return the columns whose coefficients are fixed at 0 because their label is the reference of its group.
 
-        ``begin`` contains the default starting values. ``bounds`` overrides the bounds in the options.
+        If an option fixes the coefficient of any label of the group, no convention is necessary.
+        """
+        fixed = {column for column in design.columns if {column, f"wtp[{column}]"} & {*self.config.fixed}}
+        return tuple(row[0] for group in design.groups for row in group.columns if not fixed & {*row})
+
+    def _fixed_values(self, design: Design, names: Sequence[str]) -> dict[str, float]:
+        """Return the fixed values by name: those of the options, 1 for an offset, and 0 for references of groups.
+
+        ``names`` are the parameters of the columns. Raise ConfigError if an option excludes 0 for such a reference.
         """
         config, fixed = self.config, dict(self.config.fixed)
         if config.offset is not None:
-            offset = backquoted(config.offset)
-            fixed |= {name: 1.0 for name in names if name == offset or name.endswith(f": {offset}")}  # "class 2: x"
+            fixed[backquoted(config.offset)] = 1.0
+        for column in self._group_references(design):
+            name = column if column in names else f"wtp[{column}]"
+            low, high = numeric_bounds((config.bounds or {}).get(name, (None, None)))
+            if not low <= 0 <= high or config.start.get(name, 0):
+                raise ConfigError(
+                    f"{'start' if low <= 0 <= high else 'bounds'}: {name!r} is 0 by convention, because its label is "
+                    f"the reference of a group of alternatives that are never offered with the others: remove it, or "
+                    f"fix the coefficient of another label of this group."
+                )
+            fixed[name] = 0.0
+        return fixed
+
+    def _parameters(
+        self,
+        design: Design,
+        names: Sequence[str],
+        begin: Floats | None = None,
+        bounds: Mapping[str, Bounds] | None = None,
+    ) -> Parameters:
+        """Return parameters with the fixed values, bounds and starting values of the options.
+
+        An offset is fixed at 1, and the references of unconnected groups of labels at 0. ``begin`` contains the default
+        starting values. ``bounds`` overrides the bounds in the options.
+        """
+        config, fixed = self.config, self._fixed_values(design, names)
         limits = {**(config.bounds or {}), **(bounds or {})}
         return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
@@ -477,7 +521,9 @@ class LogitModel(ChoiceModel):
         """
         if design.labels is None or not design.terms.constants:
             return None
-        columns = [design.columns.index(f"constant[{level}]") for level in design.labels.levels]
+        references = {group.labels[0] for group in design.groups}  # whose constants are 0
+        levels = [level for level in design.labels.levels if level not in references]
+        columns = [design.columns.index(f"constant[{level}]") for level in levels]
         constants_only = replace(problem, z=problem.z[:, columns])
         b, _, _ = constants_only.maximise(weights, max_iter=self.config.max_iter)
         return float(weights @ constants_only.log_likelihoods(b))

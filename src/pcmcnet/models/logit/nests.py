@@ -411,7 +411,7 @@ class NestModel(LogitModel):
         usual = nest_bounds(logsums, shares, config.bounds)
         require_within(usual, logsums, fixed=config.fixed, start=config.start)
         start = np.concatenate([design.form.null_values, np.ones(len(logsums)), np.full(len(shares), 0.5)])
-        return self._parameters((*design.names, *logsums, *shares), start, usual)
+        return self._parameters(design, (*design.names, *logsums, *shares), start, usual)
 
     def _start_at_mnl(
         self, design: Design, plain: LogitLikelihood, within: Parameters, sets: ChoiceData

@@ -468,6 +468,7 @@ def specify_mixing(
     means: Mapping[str, Sequence[str]] | None = None,
     offset: str | None = None,
     cost: str | None = None,
+    references: Sequence[str] = (),
 ) -> MixingDistribution:
     """Build the mixing distribution that the options specify.
 
@@ -488,6 +489,9 @@ def specify_mixing(
         Name of the column with a coefficient of 1. Default: none.
     cost
         In WTP space, name of the column in whose units the other coefficients are measured. Default: preference space.
+    references
+        Columns of the references of unconnected groups of labels, whose coefficients are 0 and not random. Default:
+        none.
 
     Raises
     ------
@@ -495,10 +499,17 @@ def specify_mixing(
         If an option names an unknown coefficient, or coefficients that cannot be correlated.
     """
     # 1. Distributions by column; a name stands for one coefficient, or for all coefficients of a term.
-    named = dict.fromkeys(_numeric(design, sources, offset), "normal") if random is None else random
+    usual = [name for name in _numeric(design, sources, offset) if name not in references]
+    named = dict.fromkeys(usual, "normal") if random is None else random
     distributions: dict[int, Distribution] = {}
     for name, text in named.items():
-        for column in columns_of(name, design.names, sources, "random"):
+        if name in references:
+            raise ConfigError(
+                f"random includes {name!r}, which is 0 because its label is the reference of a group of alternatives "
+                f"that are never offered with the others: remove it from random, or fix the coefficient of another "
+                f"label of this group."
+            )
+        for column in columns_of(name, design.names, sources, "random", references):
             if design.names[column] == offset:
                 raise ConfigError(
                     f"random includes {name!r}, but it is the offset, whose coefficient is 1: remove one of them."
@@ -517,21 +528,23 @@ def specify_mixing(
     covariates: dict[str, int] = {}
     pairs = []
     for name, columns_of_mean in (means or {}).items():
-        for column in columns_of(name, design.names, sources, "means"):
+        for column in columns_of(name, design.names, sources, "means", references):
             if column not in index:
                 raise ConfigError(f"means includes {name!r}, which is not random: add {name}:COLUMN to the formula.")
             pairs += [(index[column], covariates.setdefault(each, len(covariates))) for each in columns_of_mean]
-    group = _group(correlated, parts, design.names, sources)
+    group = _group(correlated, parts, design.names, sources, references)
     unit = None if cost is None else _cost(cost, design.names, sources, offset)
     return MixingDistribution(
         columns, len(design.names), tuple(parts), group, tuple(pairs), tuple(covariates), cost=unit
     )
 
 
-def columns_of(name: str, names: Sequence[str], sources: Sequence[str], option: str) -> list[int]:
-    """Return the columns of a coefficient, or of all coefficients of a term."""
+def columns_of(
+    name: str, names: Sequence[str], sources: Sequence[str], option: str, references: Sequence[str] = ()
+) -> list[int]:
+    """Return the columns of a coefficient, or of all coefficients of a term except the ``references``."""
     columns = [k for k, each in enumerate(names) if each == name]
-    columns = columns or [k for k, term in enumerate(sources) if term == name]
+    columns = columns or [k for k, term in enumerate(sources) if term == name and names[k] not in references]
     if not columns:
         choices = list(dict.fromkeys([*names, *(term for term in sources if term != "1")]))
         raise ConfigError(f"{option}: {name!r} is not a coefficient of this model." + did_you_mean(name, choices))
@@ -560,7 +573,11 @@ def _cost(name: str, names: Sequence[str], sources: Sequence[str], offset: str |
 
 
 def _group(
-    correlated: bool | Sequence[str], parts: Sequence[RandomCoefficient], names: Sequence[str], sources: Sequence[str]
+    correlated: bool | Sequence[str],
+    parts: Sequence[RandomCoefficient],
+    names: Sequence[str],
+    sources: Sequence[str],
+    references: Sequence[str],
 ) -> tuple[int, ...]:
     """Return the correlated random coefficients: none, or at least two."""
     if correlated is False:
@@ -571,7 +588,7 @@ def _group(
     else:
         group = []
         for name in correlated:
-            for column in columns_of(name, names, sources, "correlated"):
+            for column in columns_of(name, names, sources, "correlated", references):
                 if column not in index:
                     raise ConfigError(f"correlated includes {name!r}, which is not random: add it to random.")
                 if parts[index[column]].distribution.name not in NORMAL_BASED:
