@@ -269,6 +269,16 @@ def test_declared_persons_are_resampled_whatever_other_columns_are_called() -> N
     assert (result.unit, result.n_units) == ("persons", 10)
 
 
+def test_coefficients_without_a_finite_estimate_are_noted() -> None:
+    """Alternative C is never chosen, so its constant decreases until the search stops, in every replicate alike."""
+    table = logit_choices(60, {"x": 1.0}, constants=[0.0, 0.3, -50.0], sizes=(3, 3))
+    data = read(table, alternative="mode", features=["x"])
+    result = bootstrap(MNL(min_chosen=0).fit(data), data, coefficients, replicates=2, progress=False)
+    assert result.caveats[0].startswith("no finite estimate for 'constant[C]'")
+    assert result.caveats[0] in str(result)
+    assert result.to_dict()["caveats"] == list(result.caveats)
+
+
 # -- run folder -----------------------------------------------------------------------------------------------------
 
 

@@ -147,6 +147,9 @@ class BootstrapResult:
         Kind of the intervals: "percentile", "basic" or "normal".
     seed
         Seed of the replicates.
+    caveats
+        Caveats of the fit of the model, such as coefficients without a finite estimate. Statistics that depend on such
+        coefficients have no valid standard errors.
     """
 
     labels: tuple[str, ...]
@@ -158,6 +161,7 @@ class BootstrapResult:
     level: float
     kind: IntervalKind
     seed: int
+    caveats: tuple[str, ...] = ()
 
     @property
     def failed(self) -> int:
@@ -255,6 +259,7 @@ class BootstrapResult:
             "standard_errors": self.standard_errors,
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
             "bias": self.bias,
+            "caveats": list(self.caveats),
         }
 
     def summary(self) -> Summary:
@@ -266,7 +271,8 @@ class BootstrapResult:
             (name, number(value), f"{errors[name]:.3g}", *(number(end) for end in ends[name]))
             for name, value in zip(self.labels, self.values.tolist(), strict=True)
         ]
-        notes = [f"{count:,} failed replicates are left out: {message}" for message, count in self.failures.items()]
+        failures = [f"{count:,} failed replicates are left out: {message}" for message, count in self.failures.items()]
+        notes = [*failures, *self.caveats]
         enough = math.ceil(1 / expanded_tail(self.level, self.n_units) - 1e-6) - 1  # 1e-6: rounding
         if self.kind != "normal" and len(self.draws) < enough:
             notes.append(
@@ -450,6 +456,7 @@ def bootstrap(
         level=level,
         kind=kind,
         seed=seed,
+        caveats=model.fit_caveats,
     )
 
 
