@@ -22,7 +22,7 @@ from pcmcnet.evaluation.model_table import table as table_of_models
 from pcmcnet.models import MNL, Calibrated, Ensemble, LatentClassMNL, MixedMNL, NestedMNL, load
 from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.logit.factor_coding import LevelCode
-from pcmcnet.models.logit.logit_model import LogitConfig, read_estimates
+from pcmcnet.models.logit.logit_model import LogitConfig, LogitModel, read_estimates
 from pcmcnet.storage import json_bytes
 
 MakeTrips = Callable[..., pa.Table]
@@ -407,6 +407,10 @@ def test_unseen_categories_are_reported_once_for_each_prediction(
             ("INFO", "column 'purpose': 30 of 200 rows hold categories never seen in training (first: 'typo')"),
             ("WARNING", f"column 'comfort': {all_rows} hold categories never seen in training (first: 'soft')"),
         ]
+        if isinstance(model, LogitModel):
+            caplog.clear()
+            model.elasticities(new, "price")
+            assert sum("categories" in record.getMessage() for record in caplog.records) == 2
         caplog.clear()
         model.predict_proba(data)
         assert caplog.text == ""

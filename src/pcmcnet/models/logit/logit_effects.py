@@ -222,14 +222,14 @@ def share_elasticities(model: LogitModel, data: ChoiceData, column: str, errors:
 
     def means(values: Floats) -> Floats:
         moved_model = model.with_values(values)
-        mass = weights * np.exp(moved_model._checked_log_proba(data))
+        mass = weights * np.exp(moved_model._log_proba(data))
         share_mass = np.bincount(codes, mass)
         by_label, own, rival, rival_mass = [], 0.0, 0.0, 0.0
         for k in range(int(of_pair.max()) + 1):
             # 1. Change in each probability, per relative change in the column of the k-th label or alternative.
             is_changed = of_pair == k
             up, down = (
-                np.exp(moved_model._checked_log_proba(_scaled(data, column, np.where(is_changed, factor, 1.0))))
+                np.exp(moved_model._log_proba(_scaled(data, column, np.where(is_changed, factor, 1.0))))
                 for factor in (1 + _SHARE_STEP, 1 - _SHARE_STEP)
             )
             change = weights * (up - down) / (2 * _SHARE_STEP)

@@ -597,6 +597,7 @@ class LogitModel(ChoiceModel):
         """
         return willingness_to_pay(self, name, cost, self._error_kind(errors))
 
+    @default_torch_settings()
     def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
         """Return own and cross elasticities of the choice probabilities, with standard errors (delta method).
 
@@ -622,7 +623,9 @@ class LogitModel(ChoiceModel):
         InputError
             If ``column`` is not a numeric feature of the utility, or ``data`` has no choice sets.
         """
-        return self._elasticities(data, column, self._error_kind(errors))
+        kind = self._error_kind(errors)
+        self._unseen_categories(data).report()
+        return self._elasticities(data, column, kind)
 
     def _elasticities(self, data: ChoiceData, column: str, errors: Errors) -> Elasticities:
         """Return the elasticities with standard errors of a kind."""
