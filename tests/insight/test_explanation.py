@@ -229,6 +229,15 @@ def test_the_finding_on_prices_states_the_elasticity(explanation: Explanation) -
     assert f"rises from {curve.now[0]:.1%} to {curve.shares[0, at]:.1%}." in second.text
 
 
+def test_a_share_that_hardly_changes_is_no_finding(explanation: Explanation) -> None:
+    part = explanation.elasticities
+    assert part is not None
+    curves = {of: replace(curve, shares=0 * curve.shares + curve.now[:, None]) for of, curve in part.curves.items()}
+    unchanged = replace(part, demand={**part.demand, part.tables[0].column: curves})
+    (first,) = by_part(replace(explanation, elasticities=unchanged), "elasticities")
+    assert first == by_part(explanation, "elasticities")[0]
+
+
 def test_findings_on_categories_respect_their_intervals(explanation: Explanation) -> None:
     (finding,) = by_part(explanation, "categories")
     assert finding.text == "line: Red gains, Green loses, all else equal."

@@ -56,6 +56,17 @@ def test_the_page_shows_the_example_and_follows_edits(address: str, visit: Calla
     page.screenshot(path=tmp_path / "light.png", full_page=True)
 
 
+def test_a_price_that_attracts_is_a_caveat_on_the_page(visit: Callable[..., Any]) -> None:
+    """The more expensive of two alternatives is chosen in 18 of 20 sets."""
+    took = np.tile([0, 1], 20) ^ np.repeat(np.arange(20) < 2, 2)
+    table = {"trip": np.repeat(np.arange(20), 2), "took": took, "price": np.tile([1.0, 2.0], 20) + np.arange(40) % 7}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"])
+    model = MNL().fit(data, progress=False)
+    assert len(model.caveats) == 1
+    with serving(model) as where:
+        expect(visit(where).locator("#caveats li")).to_have_text([f"T{model.caveats[0][1:]}."])
+
+
 def test_copies_share_their_probability(address: str, visit: Callable[..., Any]) -> None:
     """Uniform expansion: if every alternative is doubled, each copy has half the probability."""
     page = visit(link(address, take=2))

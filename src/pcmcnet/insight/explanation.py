@@ -116,10 +116,15 @@ def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
     kind = "elasticity" if table.kind == "elasticity" else "semi-elasticity"
     rivals = "" if other is None else f", for the other alternatives {number(other)}"
     yield Finding(text, f"{kind} {number(own)}{rivals}; average over {part.sets:,} choice sets", "elasticities")
-    of, curve = next(iter(part.curves.items()))
-    at = np.flatnonzero(np.isclose(curve.points, 0.9)) if curve.scaled else np.empty(0, np.int64)
-    if at.size:
-        now, less = float(curve.now[0]), float(curve.shares[0, at[0]])
+    # The label whose share changes most, unless all changes vanish when they are rounded.
+    changes = [
+        (of, float(curve.now[0]), float(curve.shares[0, at]))
+        for of, curve in part.curves.items()
+        if curve.scaled
+        for at in np.flatnonzero(np.isclose(curve.points, 0.9))
+    ]
+    of, now, less = max(changes, key=lambda change: abs(change[2] - change[1]), default=("", 0.0, 0.0))
+    if percent(now) != percent(less):
         verb = "rises" if less > now else "falls"
         yield Finding(
             f"If {name} falls by 10%, the share of {of} {verb} from {percent(now)} to {percent(less)}.",

@@ -145,10 +145,10 @@ def overview_section(explanation: Explanation) -> Section:
     if explanation.axioms is not None:
         checked = [f for f in explanation.axioms.findings if f.verdict != "not checked"]
         tiles.append(("axioms obeyed", f"{len(explanation.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
-    # 2. Below them, report whether the model was trained on the table, and its caveats.
-    caveats = (
-        [] if explanation.model is None else [warning(f"Caveat: {caveat}.") for caveat in explanation.model.caveats]
-    )
+    # 2. Below them, report whether the model was trained on the table, and its caveats that are not findings.
+    part = explanation.model
+    others = [] if part is None else [text for text in part.caveats if text not in part.sign_caveats.values()]
+    caveats = [warning(f"Caveat: {caveat}.") for caveat in others]
     return Section(name="glance", title="At a glance", blocks=(Tiles(tuple(tiles)), *blocks, *caveats))
 
 
