@@ -3,6 +3,7 @@ import logging
 import math
 import tracemalloc
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from pcmcnet.evaluation.bootstrap import (
     percentile_interval,
     relabel_classes,
     resampled_means,
+    resampled_units,
 )
 
 TABLE = logit_choices(400, {"x": 1.0, "y": 0.5})
@@ -80,7 +82,7 @@ def test_results_are_printed_and_exported(data: ChoiceData, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         errors = bootstrap_errors(model, data, draws=3, by="person")
     assert "draw 3: done" in caplog.text
-    assert str(errors).splitlines()[:3] == ["Bootstrap errors", "=" * 16, "draws  3 of 100 groups by person"]
+    assert str(errors).splitlines()[:3] == ["Bootstrap errors", "=" * 16, "draws  3 of 100 groups of column 'person'"]
     assert errors.to_frame().loc["x", "std_error"] == errors.standard_errors["x"]
     assert json.loads(json.dumps(errors.to_dict()))["intervals"]["x"] == list(errors.intervals["x"])
     assert "std err" in errors.to_latex()
@@ -114,6 +116,22 @@ def test_unsupported_models_tables_and_draws_are_refused(data: ChoiceData) -> No
     tiny = read(logit_choices(3, {"x": 5.0}, 5), features=["x"])
     with pytest.raises(InputError, match="resamples lack a finite estimate of some coefficient"):
         bootstrap_errors(MNL().fit(tiny), tiny, draws=10, progress=False)
+
+
+def test_units_have_their_names_and_are_counted_if_they_have_a_weight() -> None:
+    """Each trip is a ranking with two choices. The weights of four of ten persons, with two trips each, are 0."""
+    table = logit_choices(20, {"x": 1.0}, sizes=(3, 3))
+    n = len(table["trip"])
+    table |= {"rank": np.tile([1, 2, 3], n // 3), "person": table["trip"] // 2, "town": table["trip"] % 4}
+    table["w"] = np.where(table["person"] < 4, 0.0, 1.0)
+    roles: dict[str, Any] = {"choice_set": "trip", "rank": "rank", "features": ["x"], "keep": ["town"]}
+    rankings = ChoiceData.from_long(table, **roles)
+    assert resampled_units(rankings, None)[1:] == resampled_units(rankings, "person")[1:] == ("rankings", 20)
+    people = ChoiceData.from_long(table, **roles, person="person", weight="w")
+    assert resampled_units(people, None)[1:] == ("persons", 6)
+    assert resampled_units(people, "town")[1:] == ("groups of column 'town'", 4)
+    with pytest.raises(InputError, match="at least two groups"):
+        resampled_units(people, (people.weights > 0).astype(int))
 
 
 def test_permuted_classes_are_numbered_as_in_the_model(data: ChoiceData) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.resampling import resample
@@ -178,6 +177,33 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
 _MIN_ESTIMATED_SHARE = 0.5  # share of the resamples that must have estimates
 
 
+class ResampledUnits(NamedTuple):
+    """The group (S,) of each choice set, the name of the groups, and the number of groups with a positive weight."""
+
+    groups: Ints
+    unit: str
+    n_units: int
+
+
+def resampled_units(sets: ChoiceData, by: str | ArrayLike | None) -> ResampledUnits:
+    """Return the units that a bootstrap resamples: by default persons, otherwise rankings, otherwise choice sets.
+
+    The word "person" selects these default units too, unless it is the name of a column and no persons are declared.
+    """
+    schema = sets.schema
+    if isinstance(by, str) and by == "person" and (schema.person or "person" not in {**sets.individual, **sets.keep}):
+        by = None
+    column = (schema.group_column or schema.choice_set) if by is None else by
+    groups = sets.groups(column)
+    n_units = len(np.unique(groups[sets.weights > 0]))
+    if n_units < 2:
+        raise InputError("the bootstrap needs at least two groups of choice sets: choose another column.")
+    if not isinstance(column, str):
+        return ResampledUnits(groups, "groups", n_units)
+    names = {schema.person: "persons", schema.choice_set: "choice sets" if schema.rank is None else "rankings"}
+    return ResampledUnits(groups, names.get(column, f"groups of column {column!r}"), n_units)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BootstrapErrors(FormatsMixin):
     """Bootstrap estimates of logit coefficients, returned by :func:`bootstrap_errors` and printed as a table.
@@ -191,9 +217,9 @@ class BootstrapErrors(FormatsMixin):
     samples
         Estimates from D resamples, (D, K).
     unit
-        The resampled units: "persons", "choice sets", or the groups defined by a column.
+        The resampled units: "persons", "rankings", "choice sets", or the groups defined by a column.
     n_units
-        Number of resampling units in the table.
+        Number of resampled units with a positive weight.
     failed
         Number of resamples that were left out because their estimates are not finite.
     level
@@ -288,7 +314,7 @@ def bootstrap_errors(
         Seed of the resamples. Default 0.
     by
         Column whose values define the groups to resample. Default None: persons if the table declares them, otherwise
-        choice sets.
+        rankings or choice sets.
     level
         Confidence level of the percentile intervals. Default 0.95.
     progress
@@ -312,7 +338,7 @@ def bootstrap_errors(
         raise InputError(f"bootstrap_errors supports logits only, got {type(model).__name__}.")
     require_estimated(model, "the bootstrap")
     sets = require_training_sets(model, data)
-    groups = sets.groups(by)
+    groups, unit, n_units = resampled_units(sets, by)
     # Fit the model to each resample; some may have no finite estimates.
     samples, failed = [], 0
     with show_steps(draws, show=progress) as steps:
@@ -327,13 +353,12 @@ def bootstrap_errors(
             f"{failed} of {draws} resamples lack a finite estimate of some coefficient: the table has too few "
             f"choices for the model. Leave columns out, or increase min_chosen."
         )
-    column = by or sets.schema.person
     return BootstrapErrors(
         names=model.estimates_.names,
         values=model.estimates_.values,
         samples=np.stack(samples),
-        unit="choice sets" if column in (None, sets.schema.choice_set) else f"groups by {column}" if by else "persons",
-        n_units=len(np.unique(groups)),
+        unit=unit,
+        n_units=n_units,
         failed=failed,
         level=level,
     )
@@ -355,6 +380,8 @@ def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) ->
 
     The permutation minimises the sum of squared differences between coefficients, in units of standard errors.
     """
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
     if model.n_classes_ == 1 or model.config.fixed or model.config.bounds:  # these options fix the class numbers
         return values
     C, K = model.n_classes_, len(model.design_.names)
@@ -362,7 +389,7 @@ def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) ->
     g = np.concatenate([np.zeros((1, len(model.membership_design_.names))), values[C * K :].reshape(C - 1, -1)])
     errors = np.array(list(model.standard_errors().values()))[: C * K]
     scale = np.where(np.isfinite(errors) & (errors > 0), errors, 1.0)
-    orders = [list(order) for order in permutations(range(C))]
-    distances = [np.square((b[order].ravel() - model.estimates_.values[: C * K]) / scale).sum() for order in orders]
-    best = orders[int(np.argmin(distances))]
+    target, scale = model.estimates_.values[: C * K].reshape(C, K), scale.reshape(C, K)
+    distances = np.square((b - target[:, None]) / scale[:, None]).sum(axis=2)  # (C, C), between target i and class j
+    best = linear_sum_assignment(distances)[1]
     return np.concatenate([b[best].ravel(), (g[best][1:] - g[best][0]).ravel()])

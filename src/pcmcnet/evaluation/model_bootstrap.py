@@ -42,7 +42,7 @@ from pcmcnet.concurrency import raise_if_interrupted
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.resampling import fit_seed, resample
 from pcmcnet.errors import ArtifactError, InputError, PcmcNetError, did_you_mean
-from pcmcnet.evaluation.bootstrap import expanded_tail, relabel_classes
+from pcmcnet.evaluation.bootstrap import expanded_tail, relabel_classes, resampled_units
 from pcmcnet.evaluation.predictions import require_training_sets
 from pcmcnet.layers.threads import iterate_in_parallel, threads
 from pcmcnet.models import LatentClassMNL
@@ -140,7 +140,7 @@ class BootstrapResult:
     unit
         The resampled units: "persons", "rankings", "choice sets", or the groups defined by a column.
     n_units
-        Number of resampled units.
+        Number of resampled units with a positive weight.
     level
         Level of the intervals.
     kind
@@ -425,7 +425,7 @@ def bootstrap(
     if not callable(statistic):
         raise InputError(f"statistic: expected a function of a model, got {type(statistic).__name__}.")
     sets = require_training_sets(model, data)
-    groups, unit = _resampled_units(sets, by)
+    groups, unit, n_units = resampled_units(sets, by)
     labels, values = statistic_values(statistic(model))
     if not np.isfinite(values).all():
         unknown = [name for name, value in zip(labels, values, strict=True) if not np.isfinite(value)]
@@ -452,26 +452,12 @@ def bootstrap(
         draws=np.stack(successes),
         failures=dict(failures),
         unit=unit,
-        n_units=len(np.unique(groups)),
+        n_units=n_units,
         level=level,
         kind=kind,
         seed=seed,
         caveats=model.fit_caveats,
     )
-
-
-def _resampled_units(sets: ChoiceData, by: str | ArrayLike) -> tuple[Any, str]:
-    """Return the group (S,) of each choice set, and the name of the groups."""
-    schema = sets.schema
-    if isinstance(by, str) and by == "person" and (schema.person or "person" not in {**sets.individual, **sets.keep}):
-        by = schema.group_column or schema.choice_set
-    groups = sets.groups(by)
-    if len(np.unique(groups)) < 2:
-        raise InputError("the bootstrap needs at least two groups of choice sets: choose another column.")
-    if not isinstance(by, str):
-        return groups, "groups"
-    names = {schema.person: "persons", schema.choice_set: "choice sets" if schema.rank is None else "rankings"}
-    return groups, names.get(by, f"groups of column {by!r}")
 
 
 def _draw(
