@@ -76,6 +76,20 @@ def test_offers_are_written_for_many_individuals(cli: Run, fitted: Path, catalog
     assert pq.read_table(tmp_path / "offers" / "offers.parquet").num_rows == 3
 
 
+def test_offers_note_a_wrong_sign(cli: Run, catalogue: Path, tmp_path: Path) -> None:
+    table = logit_choices(100, {"x": 1.0, "price": 0.8}, sizes=(2, 4))
+    data = read({**table, "z": table["trip"] % 3}, features=["x", "price"], individual=["z"])
+    model = pn.MNL(formula="x + price | 0").fit(data)
+    (sentence,) = model.sign_caveats.values()
+    (tmp_path / "people.csv").write_text("z\n0\n1\n")
+    for number, who in enumerate((["--individual", "z=1"], ["--individuals", tmp_path / "people.csv"])):
+        folder = tmp_path / f"offer {number}"
+        result = cli("optimise", model.save(folder / "model"), catalogue, "--revenue", "price", *who, "-o", folder)
+        assert result.status == 0, result.err
+        assert sentence[:40] in result.out
+        assert json.loads((folder / "result.json").read_text())["notes"] == [sentence]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

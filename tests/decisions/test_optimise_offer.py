@@ -149,6 +149,32 @@ def test_an_unseen_category_is_offered_like_any_other(data: pn.ChoiceData) -> No
     assert offer.exact
 
 
+def test_labels_can_be_a_feature() -> None:
+    """A logit with constants only predicts 3, 2 and 1 in 6 choices: bus at 4 against walking gives 2 / 5 times 4."""
+    table = {"trip": np.repeat(np.arange(6), 3), "mode": ["walk", "bus", "car"] * 6}
+    chosen = np.array(["walk", "walk", "walk", "bus", "bus", "car"])
+    data = read({**table, "took": table["mode"] == np.repeat(chosen, 3)}, alternative="mode", features=["mode"])
+    catalogue = {"mode": ["walk", "bus", "car"], "margin": [0.0, 4.0, 1.0]}
+    offer = pn.optimise_offer(pn.MNL().fit(data), catalogue, "margin", outside="walk")
+    assert (offer.labels, offer.value) == (("bus",), pytest.approx(2 / 5 * 4, rel=1e-3))
+
+
+def test_a_wrong_sign_is_noted() -> None:
+    """The probability rises with the price in the first logit, and falls in the second one."""
+    data = read(trips(40), features=["price"])
+    catalogue = {"price": [3.0, 4.0, 5.0]}
+    for coefficient, notes in ((0.2, 1), (-0.2, 0)):
+        model = pn.MNL(formula="price", fixed={"price": coefficient}).fit(data, progress=False)
+        sentences = tuple(model.sign_caveats.values())
+        offer = pn.optimise_offer(model, catalogue, "price")
+        assert offer.notes == sentences == pn.optimise_offers(model, catalogue, {"age": [30]}, "price").notes
+        assert len(sentences) == notes
+        frontier = pn.offer_frontier(model, catalogue, "price", sizes=(1, 2))
+        for text in (str(offer), offer.to_markdown(), str(frontier)):
+            assert text.count("rises with its price") == notes
+        assert offer.to_dict()["notes"] == list(sentences)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

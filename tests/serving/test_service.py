@@ -51,6 +51,15 @@ def test_no_other_offer_earns_more(
     assert [p > 0 for p in answer["probabilities"]] == [k in then for k in range(3)]
 
 
+def test_an_offer_notes_a_wrong_sign(make_trips: Any, make_client: Any) -> None:
+    data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price"])
+    model = MNL(formula="price", fixed={"price": 0.2}).fit(data)
+    few = {"alternatives": [{"price": p} for p in (3, 5, 9)]}
+    answer = make_client(model).post("/v1/offer", json={"set": few, "revenue": "price"}).json()
+    assert answer["notes"] == [*model.sign_caveats.values()]
+    assert len(answer["notes"]) == 1
+
+
 def test_a_model_of_unknown_structure_gives_a_heuristic_offer(make_trips: Any, make_client: Any) -> None:
     roles = {"features": ["price", "minutes"]}
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", **roles)

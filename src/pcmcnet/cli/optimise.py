@@ -119,7 +119,9 @@ def optimise(
         offers = _offer_writer(many)(*inputs, constraints=constraints, **common)
         mean = offers.mean_expected_revenue
         result = {"individuals": offers.individuals, "mean_expected_revenue": mean, "exact": False}
+        result["notes"] = list(offers.notes)
         shown = f"{offers.individuals:,} offers found by a heuristic; mean expected revenue {mean:.4g}"
+        shown = "\n".join([shown, *(f"note: {note}" for note in offers.notes)])
     elif price is None:
         today = None if current is None else arguments.comma_separated(current)
         shown = optimise_offer(estimator, catalogue, str(revenue), constraints=constraints, current=today, **for_one)

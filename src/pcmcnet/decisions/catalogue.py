@@ -125,7 +125,7 @@ def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
 def _cross(rows: pa.Table, people: pa.Table, schema: Schema) -> ChoiceData:
     """Return choice sets that offer every alternative to every individual."""
     n, P = rows.num_rows, max(people.num_rows, 1)
-    names = [name for name in (schema.alternative, *schema.table_features) if name is not None]
+    names = [name for name in dict.fromkeys((schema.alternative, *schema.table_features)) if name is not None]
     missing = [name for name in names if name not in rows.column_names]
     if missing:
         hint = did_you_mean(missing[0], rows.column_names)

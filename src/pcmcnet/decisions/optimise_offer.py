@@ -164,6 +164,8 @@ class Offer(ToDictMixin, TableMixin):
         Expected revenue of the current offer, or None if no current offer was passed.
     draws
         For a mixed logit, the number of fixed taste draws over which the offer is optimised (None for other models).
+    notes
+        A sentence for each column whose effect in the model is against its expected sign (none for most models).
     """
 
     labels: tuple[str, ...]
@@ -181,6 +183,7 @@ class Offer(ToDictMixin, TableMixin):
     dropped: tuple[str, ...] = ()
     current_value: float | None = None
     draws: int | None = None
+    notes: tuple[str, ...] = ()
     _derived = ("gap",)
 
     @property
@@ -214,6 +217,7 @@ class Offer(ToDictMixin, TableMixin):
             rows += [[word, ", ".join(names)] for word, names in (("add", self.added), ("drop", self.dropped)) if names]
         if self.outside is None:
             rows.append(["note", "without an outside option, everyone chooses one of the alternatives shown"])
+        rows += [["note", note] for note in self.notes]
         if self.best_for is not None:
             rows.append(["best for", f"{percent(self.best_for)} of the members"])
         return [["alternative", "probability", "revenue", "contribution"], *rows, ["verdict", self.verdict]]
@@ -313,7 +317,8 @@ def optimise_offer(
     if risk is not None:  # the bound of the mean also holds for the worst members
         best = local._replace(bound=best.bound, nodes=best.nodes)
     # 3. Report the result with labels, and compare it with the members and the current offer.
-    offer = replace(_offer(value, best, offered, time.monotonic() - started), draws=fixed_draws(model))
+    offer = _offer(value, best, offered, time.monotonic() - started)
+    offer = replace(offer, draws=fixed_draws(model), notes=tuple(model.sign_caveats.values()))
     if members:
         offer = replace(offer, best_for=_best_for(members, rows, best.offer, deadline))
     return offer if now is None else _compared(offer, offered, goal, now, best.offer)
@@ -441,7 +446,8 @@ class Frontier(TableMixin):
             [str(size), number(offer.value), percent(offer.value / most), ", ".join(offer.labels)]
             for size, offer in zip(self.sizes, self.offers, strict=True)
         ]
-        return [["size", "expected revenue", "% of maximum", "offer"], *rows]
+        notes = dict.fromkeys(note for offer in self.offers for note in offer.notes)
+        return [["size", "expected revenue", "% of maximum", "offer"], *rows, *(["note", note] for note in notes)]
 
 
 def offer_frontier(

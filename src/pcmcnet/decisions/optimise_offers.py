@@ -80,7 +80,8 @@ class OfferSearch:
         shown, probabilities = offers[best], value.probabilities(offers[best], np.arange(P))
         if offered.outside is not None:
             shown[:, offered.outside] = False
-        return Offers(labels=offered.labels, shown=shown, probabilities=probabilities, values=values[best])
+        notes = tuple(self.model.sign_caveats.values())
+        return Offers(labels=offered.labels, shown=shown, probabilities=probabilities, values=values[best], notes=notes)
 
 
 # -- Offer files -------------------------------------------------------------------------------------------------------
@@ -101,11 +102,14 @@ class WrittenOffers(NamedTuple):
         Number of individuals.
     mean_expected_revenue
         Mean over individuals of the expected revenue per choice.
+    notes
+        A sentence for each column whose effect in the model is against its expected sign (none for most models).
     """
 
     path: Path
     individuals: int
     mean_expected_revenue: float
+    notes: tuple[str, ...] = ()
 
 
 def write_offers(
@@ -164,7 +168,7 @@ def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searc
     if not stream.rows:
         raise InputError(f"{individuals}: expected at least one individual, got none.")
     rows, total = write_chunks(searched(search, individual_chunks(stream.batches(INDIVIDUALS_PER_CHUNK))), path)
-    return WrittenOffers(path, rows, total / rows)
+    return WrittenOffers(path, rows, total / rows, tuple(search.model.sign_caveats.values()))
 
 
 def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
@@ -217,12 +221,15 @@ class Offers:
         Choice probabilities, (P, n).
     values
         Expected revenue per choice, (P,).
+    notes
+        A sentence for each column whose effect in the model is against its expected sign (none for most models).
     """
 
     labels: tuple[str, ...]
     shown: Bools
     probabilities: Floats
     values: Floats
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -334,4 +341,4 @@ def optimise_offers(
     ]
     names = ("shown", "probabilities", "values")
     joined = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names}
-    return Offers(labels=chunks[0].labels, **joined)
+    return Offers(labels=chunks[0].labels, notes=chunks[0].notes, **joined)

@@ -68,6 +68,7 @@ class OfferResponse(ResponseModel):
     gap: float | None = Field(description="upper bound on the relative gain of a better offer, or null if unknown")
     added: list[int] = Field(description="indices of alternatives that should be shown but are not available now")
     dropped: list[int] = Field(description="indices of alternatives that are available now but should not be shown")
+    notes: list[str] = Field(description="a sentence for each column whose effect is against its expected sign")
 
 
 class ColumnDescription(ResponseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -352,8 +352,8 @@ class OfferQuery:
             raise PcmcNetError(f"{type(model).__name__} must be evaluated for every offer: {limit}.")
         return value, search_offer(value, self.rows, self.now, SEARCH_SECONDS)
 
-    def response(self, value: OfferValue, best: SearchResult) -> dict[str, Any]:
-        """Return the best offer, with indices as in the request."""
+    def response(self, value: OfferValue, best: SearchResult, notes: Iterable[str]) -> dict[str, Any]:
+        """Return the best offer, with indices as in the request, and notes about the model."""
         p = value.probabilities(np.stack([best.offer, self.now]), np.zeros(2, np.int64))
         if not np.isfinite(p).all():
             raise unprocessable(OUT_OF_RANGE)
@@ -367,6 +367,7 @@ class OfferQuery:
             "gap": best.gap if (exact or best.nodes) and np.isfinite(best.gap) else None,
             "added": np.flatnonzero(best.offer & ~self.now).tolist(),
             "dropped": np.flatnonzero(self.now & ~best.offer).tolist(),
+            "notes": list(notes),
         }
 
 
@@ -470,7 +471,7 @@ class Service:
             value, best = await asyncio.wrap_future(admission.put(Job(name, "offer", data, evaluate=query.evaluate)))
             if best is None:
                 best = await self._searcher.search(value, query.rows, query.now, until)
-        return query.response(value, best)
+        return query.response(value, best, self.models[name].sign_caveats.values())
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:
         """Return a request for the probabilities of the first ``most`` example choice sets, or of all examples."""

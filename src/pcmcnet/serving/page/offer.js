@@ -4,7 +4,7 @@
 
 import { latestRequest } from "./api.js";
 import { make, titled } from "./dom.js";
-import { percent, pretty } from "./format.js";
+import { percent, pretty, sentence } from "./format.js";
 
 const UNRELATED_CHANGES = new Set(["map", "mark", "scenarios"]); // they do not change the choice set
 
@@ -76,7 +76,7 @@ export class Offer {
     }
   }
 
-  show({ shown, probabilities, value, current_value: current, exact, gap, added, dropped }, names, format) {
+  show({ shown, probabilities, value, current_value: current, exact, gap, added, dropped, notes }, names, format) {
     const list = (places) => places.map((place) => names[place]).join(", ");
     const bound = gap === null ? "none: heuristic search" : `at most ${percent(gap)} below the best possible offer`;
     const rows = [
@@ -85,6 +85,7 @@ export class Offer {
       ...(added.length ? [["Add", list(added)]] : []),
       ["Drop", dropped.length ? list(dropped) : "none"],
       ["Guarantee", exact ? "proven to be the best offer" : bound],
+      ...notes.map((note) => ["Note", sentence(note)]),
     ];
     const terms = rows.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]);
     this.part("result").replaceChildren(...terms);
