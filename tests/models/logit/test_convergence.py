@@ -15,7 +15,7 @@ from pcmcnet.models.logit.convergence import measure_convergence
 def test_the_measures_are_those_found_by_hand() -> None:
     """The information [[2, 1], [1, 2]] has eigenvalues 1 and 3; its inverse [[2, -1], [-1, 2]] / 3, correlation -1/2.
 
-    Half a step along (1, -1) / sqrt(2) is not rejected. The first estimate is 1 with error .82, the second 10.
+    A step along (1, -1) / sqrt(2) is not rejected, but the estimates are not highly correlated.
     """
     information = np.array([[2.0, 1.0], [1.0, 2.0]])
     record = measure_convergence(
@@ -27,13 +27,27 @@ def test_the_measures_are_those_found_by_hand() -> None:
     assert record.correlation == pytest.approx(-0.5)
     assert record.correlated == ("a", "b")
     assert set(record.weakest) == {"a", "b"}
-    assert record.hardly_identified == ("a",)
+    assert record.hardly_identified == ()
     # In units that are ten times smaller, the gradient is as well, and eigenvalues are a hundred times smaller.
     small = measure_convergence(
         ["a", "b"], np.array([3.0, 4.0]), information, np.linalg.inv(information), np.ones(2), np.full(2, 0.1)
     )
     assert small is not None
     assert (small.gradient, small.smallest_eigenvalue) == pytest.approx((0.5, 0.01))
+
+
+@pytest.mark.parametrize(("a", "b", "named"), [(1.0, 1.0, ("a", "b")), (1.0, 10.0, ())])
+def test_correlated_estimates_are_hardly_identified_if_neither_is_significant(
+    a: float, b: float, named: tuple[str, ...]
+) -> None:
+    """The information [[10, 9.5], [9.5, 10]] has eigenvalues 19.5 and .5; errors 1.01, correlation -.95."""
+    information = np.array([[10.0, 9.5], [9.5, 10.0]])
+    record = measure_convergence(
+        ["a", "b"], np.zeros(2), information, np.linalg.inv(information), np.array([a, b]), np.ones(2)
+    )
+    assert record is not None
+    assert record.correlation == pytest.approx(-0.95)
+    assert record.hardly_identified == named
 
 
 MODES = logit_choices(400, {"x": 1.0, "y": -0.5}, sizes=(3, 3), constants=[0.0, 0.5, -0.3])

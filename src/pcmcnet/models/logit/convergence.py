@@ -4,8 +4,8 @@ Let g be the gradient of the objective (the weighted log-likelihood, plus the lo
 the Hessian of the log-likelihood, for the parameters that are not fixed, not at a bound and have a finite estimate, in
 units that change a utility by about 1. At a maximum, |g| is near 0 and -H has positive eigenvalues. A step of length 1
 along the eigenvector of the eigenvalue e reduces the log-likelihood by e / 2, so a likelihood ratio test does not
-reject it if e < 3.84. The data then hardly identify the parameters with large loadings, which make up for each other,
-if they are not significant either.
+reject it if e < 3.84. The data then hardly identify the parameters with large loadings, if several of them are not
+significant and their estimates are highly correlated. A single parameter with a large error is merely not significant.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _QUANTILE = 1.96  # 97.5% quantile of the normal distribution
 _SMALL_EIGENVALUE = _QUANTILE**2
 _FLAT_EIGENVALUE = 1e-8  # ... relative to the largest, that is rounding error
 _ROUNDING_ERROR = 1e-6  # gradient norm below which digits differ between machines
+_HIGH_CORRELATION = 0.8  # correlation of two estimates above which one parameter can make up for the other
 _LOADING = 0.3  # loading on an eigenvector, relative to the largest, of the parameters that are named
 
 
@@ -37,7 +38,7 @@ class ConvergenceRecord:
     smallest_eigenvalue: float  # of minus the Hessian, for a mean weight of 1
     relative_eigenvalue: float  # ... relative to the largest
     weakest: tuple[str, ...]  # parameters with large loadings on its eigenvector
-    hardly_identified: tuple[str, ...] = ()  # those of them that are not significant, if the eigenvalue is small
+    hardly_identified: tuple[str, ...] = ()  # those that are not significant, if the data hardly identify them
     correlation: float = 0.0  # largest correlation of two estimates; 0 for a single estimate
     correlated: tuple[str, ...] = ()  # the two estimates
 
@@ -92,19 +93,21 @@ def measure_convergence(
     largest = max(float(np.abs(values).max()), 1e-300)
     loadings = np.abs(vectors[:, 0])
     weakest = [k for k in np.argsort(-loadings, kind="stable") if loadings[k] > _LOADING * loadings.max()]
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    is_small = values[0] < _SMALL_EIGENVALUE or values[0] < _FLAT_EIGENVALUE * largest
-    uncertain = [names[k] for k in weakest if is_small and np.abs(distance[k]) < _QUANTILE * deviations[k]]
     # 2. The largest correlation of two estimates.
-    correlations = np.tril(covariance / np.outer(deviations, deviations), -1)
-    i, j = divmod(int(np.abs(correlations).argmax()), len(names))
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    correlations = np.clip(covariance / np.outer(deviations, deviations), -1, 1)
+    i, j = divmod(int(np.abs(np.tril(correlations, -1)).argmax()), len(names))
+    # 3. Parameters that are hardly identified: along the eigenvector, not significant, and highly correlated.
+    is_small = values[0] < _SMALL_EIGENVALUE or values[0] < _FLAT_EIGENVALUE * largest
+    uncertain = [k for k in weakest if np.abs(distance[k]) < _QUANTILE * deviations[k]]
+    is_correlated = np.abs(np.tril(correlations[np.ix_(uncertain, uncertain)], -1)).max(initial=0.0) > _HIGH_CORRELATION
     return ConvergenceRecord(
         gradient=float(np.linalg.norm(gradient * scale)),
         smallest_eigenvalue=float(values[0]),
         relative_eigenvalue=float(values[0]) / largest,
         weakest=tuple(names[k] for k in weakest),
-        hardly_identified=tuple(uncertain),
-        correlation=float(np.clip(correlations[i, j], -1, 1)) if len(names) > 1 else 0.0,
+        hardly_identified=tuple(names[k] for k in uncertain) if is_small and is_correlated else (),
+        correlation=float(correlations[i, j]) if len(names) > 1 else 0.0,
         correlated=(names[j], names[i]) if len(names) > 1 else (),
     )
 
@@ -170,6 +173,6 @@ def weakness(record: ConvergenceRecord) -> str:
         return ""
     return (
         f"the data hardly identify {listed(record.hardly_identified)}: the smallest eigenvalue of "
-        f"the Hessian is {number(record.smallest_eigenvalue)}, so the log-likelihood hardly changes along its "
-        f"eigenvector. Fix one of them, leave one out, or use more data"
+        f"the Hessian is {number(record.smallest_eigenvalue)}, and their estimates are highly correlated. "
+        f"Fix one of them, leave one out, or use more data"
     )
