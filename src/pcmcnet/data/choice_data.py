@@ -20,6 +20,7 @@ from pcmcnet.data import read_long, read_wide
 from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_values
 from pcmcnet.data.describe import describe, to_html
 from pcmcnet.data.files.tabular import folder_of
+from pcmcnet.data.long_table import long_table
 from pcmcnet.data.outside import outside_rows
 from pcmcnet.data.schema import Conflict, Missing, Schema, Sign
 from pcmcnet.data.subsets import (
@@ -33,6 +34,7 @@ from pcmcnet.data.subsets import (
     take_sets,
 )
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
+from pcmcnet.reports.formats import data_frame
 
 if TYPE_CHECKING:
     from pcmcnet.data.scan import ScannedData
@@ -536,6 +538,35 @@ class ChoiceData:
         if flat.shape != (self.n_rows,):
             raise InputError(f"expected one value for each of the {self.n_rows} table rows, got shape {flat.shape}.")
         return flat[self.rows]
+
+    def to_frame(self) -> Any:
+        """Return the choice sets as a pandas data frame in long form.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each alternative, in the order of the table that was read, with the column names of the schema.
+            Labels, persons and kept columns are text. Labels and features of unavailable alternatives are missing.
+            Outside options without labels have no rows. A ranking has one row for each alternative. Unless
+            :meth:`subset` changed the order of the sets, ``ChoiceData.from_schema(data.to_frame(), data.schema)`` is
+            the same data.
+
+        Raises
+        ------
+        InputError
+            If two choice sets have the same id, if earlier choices of a ranking are not in the data, or if pandas is
+            not installed.
+
+        Examples
+        --------
+        >>> table = {"trip": [1, 1, 2, 2], "took": [0, 1, 1, 0], "cost": [2.0, 3.0, 1.5, 2.5]}
+        >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+        >>> data.subset([1]).to_frame()
+           trip  took  cost
+        0     2     1   1.5
+        1     2     0   2.5
+        """
+        return data_frame(long_table(self), integer_objects=True)
 
     def subset(self, index: ArrayLike) -> ChoiceData:
         """Return the selected sets, as if the table had only the rows of these sets.

@@ -63,7 +63,14 @@ if TYPE_CHECKING:
 # -- Data frames -------------------------------------------------------------------------------------------------------
 
 
-def data_frame(table: pa.Table, *, index: str | None = None, method: str = "to_frame", instead: str = "") -> Any:
+def data_frame(
+    table: pa.Table,
+    *,
+    index: str | None = None,
+    method: str = "to_frame",
+    instead: str = "",
+    integer_objects: bool = False,
+) -> Any:
     """Return a table as a pandas data frame.
 
     Parameters
@@ -74,6 +81,8 @@ def data_frame(table: pa.Table, *, index: str | None = None, method: str = "to_f
         Name of the column that becomes the index. If None, the rows are numbered.
     method, instead
         Method that was called and its alternative, to be named in the error message if pandas is not installed.
+    integer_objects
+        Whether integers with missing values become objects instead of floating-point numbers. Default False.
 
     Raises
     ------
@@ -83,7 +92,7 @@ def data_frame(table: pa.Table, *, index: str | None = None, method: str = "to_f
     if find_spec("pandas") is None:
         other = f", or use {instead}" if instead else ""
         raise InputError(f"{method} needs pandas, which is not installed: pip install pandas{other}.")
-    frame = table.to_pandas()
+    frame = table.to_pandas(integer_object_nulls=integer_objects)
     return frame if index is None else frame.set_index(index)
 
 
