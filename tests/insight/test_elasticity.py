@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcmcnet import MNL, MODELS, ChoiceData, PCMCNet, scenario
+from pcmcnet import MNL, MODELS, Boosted, ChoiceData, PCMCNet, Stacking, scenario
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError
@@ -295,3 +295,34 @@ def test_columns_without_bins_have_derivatives(make_driven: Callable[..., Choice
     model = PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1, members=1).fit(curved, progress=False)
     default, differences = (elasticity(model, curved, "price", method=m).values for m in ("auto", "differences"))
     np.testing.assert_array_equal(default, differences)
+
+
+# -- trees ----------------------------------------------------------------------------------------------------------
+
+
+def test_elasticities_of_trees_use_a_large_step_and_report_values_that_are_far_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A step of a tenth reaches no other price. A step of .6 does, except from 5, which goes up to 8."""
+    rng = np.random.default_rng(0)
+    price = rng.choice([5.0, 10.0, 15.0, 20.0], (300, 2))
+    table = {
+        "trip": np.repeat(np.arange(300), 2),
+        "price": price.ravel(),
+        "time": rng.uniform(1, 10, 600),
+        "took": ((-0.2 * price + rng.gumbel(size=price.shape)).argmax(1)[:, None] == np.arange(2)).ravel(),
+    }
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price", "time"])
+    trees = Boosted().fit(data, progress=False)
+    logit = MNL(formula="price + time").fit(data)
+    for model in (trees, Stacking(models=[MNL(), Boosted()]).fit(data, progress=False), calibrate(trees, data)):
+        caplog.clear()
+        default = elasticity(model, data, "price")
+        assert "For 100% of the values, no other value is within the step of 0.1 times the value" in caplog.text
+        np.testing.assert_array_equal(default.values, elasticity(model, data, "price", step=0.1).values)
+        caplog.clear()
+        for silent, column, step in ((model, "price", 0.6), (model, "time", None), (logit, "price", None)):
+            elasticity(silent, data, column, step=step)
+        assert caplog.text == ""
+    near, far = (elasticity(trees, data, "price", step=step).table().rows[0].own for step in (0.1, 0.6))
+    assert far < near - 0.1

@@ -18,6 +18,7 @@ response. Elasticities within a set, weighted by p, sum to 0; marginal effects s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -43,6 +44,8 @@ from pcmcnet.models.logit.logit_effects import (
 from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin
 
+log = logging.getLogger("pcmcnet")
+
 # -- Slopes ------------------------------------------------------------------------------------------------------------
 # Derivatives of a model's log-probabilities with respect to one numeric column, by the model's formula or by central
 # differences.
@@ -62,7 +65,8 @@ Method = Literal["auto", "derivatives", "differences"]
 
 MAX_ROWS_PER_CALL = 2**20  # alternatives that a model predicts in one call
 SMOOTH_STEP = 1e-3  # relative step of differences
-STEPWISE_STEP = 0.1  # relative step for scores and rankings: a forest's predictions change only at thresholds
+STEPWISE_STEP = 0.1  # relative step for trees and rankings, whose predictions change only at thresholds
+MAX_ISOLATED_SHARE = 0.5  # share of values without another value within a step, above which a warning is logged
 
 
 def slopes(
@@ -83,7 +87,7 @@ def slopes(
         for derivatives if the model has them and does not use bins of the column, and differences otherwise.
     step
         Step for the differences, relative to the value, or to the mean absolute value of the column if the value is 0.
-        The default is 0.001, or 0.1 for models that return scores or rankings.
+        The default is 0.001, or 0.1 for models that contain trees or return scores or rankings.
 
     Returns
     -------
@@ -114,8 +118,34 @@ def slopes(
             return derivatives
     if method == "derivatives":
         raise InputError(f"{type(model).__name__} has no derivatives: use method='differences'.")
-    relative = step or (SMOOTH_STEP if gives_of(model) == "probabilities" else STEPWISE_STEP)
-    return _differences(model, data, column, relative)
+    return _differences(model, data, column, step or _default_step(model))
+
+
+def _default_step(model: Predictor) -> float:
+    """Return the default step of differences."""
+    return STEPWISE_STEP if gives_of(model) != "probabilities" or _is_stepwise(model) else SMOOTH_STEP
+
+
+def _is_stepwise(model: Predictor) -> bool:
+    return isinstance(model, ChoiceModel) and model._is_stepwise
+
+
+def _warn_of_isolated_values(model: Predictor, x: Floats, column: str, step: float) -> None:
+    """Log a warning if most steps from a value cross no threshold, because they reach no other value of the column."""
+    x = x[np.isfinite(x)]
+    distinct, width = np.unique(x), step * step_sizes(x)
+    neighbours = np.searchsorted(distinct, x + width, "right") - np.searchsorted(distinct, x - width) - 1
+    share = float((neighbours < 1).mean()) if len(distinct) > 1 else 0.0
+    if share > MAX_ISOLATED_SHARE:
+        log.warning(
+            "%s contains trees, which notice a change of %r only if it crosses a threshold between values of the "
+            "table. For %.0f%% of the values, no other value is within the step of %g times the value, so elasticities "
+            "may be too close to 0: pass a larger step, or compare scenarios with values of the table",
+            type(model).__name__,
+            column,
+            100 * share,
+            step,
+        )
 
 
 def chunk_positions(rows: Ints) -> Iterator[Ints]:
@@ -466,7 +496,9 @@ def elasticity(
         "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
         for derivatives if the model has them and does not use bins of the column, and differences otherwise.
     step
-        Relative step for the differences. The default is 0.001, or 0.1 for models that return scores or rankings.
+        Relative step for the differences. The default is 0.001, or 0.1 for models that contain trees or return scores
+        or rankings. Trees notice only changes that cross one of their thresholds, which lie between the values of the
+        table. If most values of the column are further apart than the step, a warning is logged.
 
     Returns
     -------
@@ -503,6 +535,8 @@ def elasticity(
             f"column {column!r} has {int((x < 0).sum())} negative values, for which elasticities are not defined: use "
             f"kind='semi' or kind='marginal'."
         )
+    if _is_stepwise(model):
+        _warn_of_isolated_values(model, x, column, step or _default_step(model))
     slope, p = slopes(model, data, column, method=method, step=step), np.exp(predicted_log_p(model, data))
     i, j = (np.arange(len(p)), data.set_of_alternative) if individual else ordered_pairs(data.offsets)
     scale = {"elasticity": np.nan_to_num(x)[j], "semi": 1.0, "marginal": p[i]}[kind]

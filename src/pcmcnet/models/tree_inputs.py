@@ -64,6 +64,10 @@ class TreeModel(ChoiceModel):
         """Features that are also used in relative form, divided by the smallest value of the choice set."""
         return self._state.relative
 
+    @property
+    def _is_stepwise(self) -> bool:
+        return True
+
     def _inputs(self, data: ChoiceData) -> NDArray[np.float32]:  # (N, K)
         return tree_inputs(self.encoder_, self.relative_, data)
 

@@ -153,6 +153,10 @@ class SingleModelWrapper(Wrapper):
     def _has_kinks(self, column: str) -> bool:
         return self.model_._has_kinks(column)
 
+    @property
+    def _is_stepwise(self) -> bool:
+        return self.model_._is_stepwise
+
     def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
         return self.model_._unseen_categories(data)
 

@@ -287,6 +287,11 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """
         return any(member._has_kinks(column) for member in self.members_)
 
+    @property
+    def _is_stepwise(self) -> bool:
+        """Whether predictions are step functions of numeric columns, at least in part, as those of trees."""
+        return any(member._is_stepwise for member in self.members_)
+
     def elasticities(self, data: ChoiceData, column: str, errors: Any = None) -> Any:
         """Raise InputError, because only logits have elasticities with standard errors by the delta method.
 
