@@ -37,6 +37,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.ragged import ordered_pairs
+from pcmcnet.data.kinds.category import UnseenCounts, collect_unseen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel
@@ -246,8 +247,15 @@ class Stacking(ChainModel):
         return log_weighted_mean(self._member_log_p(data), self.weights_)
 
     def _member_log_p(self, data: ChoiceData) -> Floats:
-        """(M, N)."""
-        return np.stack([member._log_proba(data) for member in self.members_])
+        """Return the log-probabilities (M, N) of the members, and report each unseen category once."""
+        unseen, log_p = UnseenCounts(), []
+        for member in self.members_:
+            with collect_unseen() as counts:
+                member._unseen_categories(data).report()
+                log_p.append(member._log_proba(data))
+            unseen.merge(counts)
+        unseen.report()
+        return np.stack(log_p)
 
     def predict_proba_given(self, data: Any, history: ChoiceData) -> Floats:
         """Return probabilities of people whose earlier choices are known, one per row of the table in its order.

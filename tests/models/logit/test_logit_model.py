@@ -19,7 +19,7 @@ from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation.model_table import table as table_of_models
-from pcmcnet.models import MNL, Calibrated, Ensemble, LatentClassMNL, MixedMNL, NestedMNL, load
+from pcmcnet.models import MNL, Calibrated, Ensemble, LatentClassMNL, MixedMNL, NestedMNL, PCMCNet, Stacking, load
 from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.logit_model import LogitConfig, LogitModel, read_estimates
@@ -386,6 +386,8 @@ NESTS = {"car": "road", "bus": "road", "bike": "other", "train": "other", "walk"
         lambda: LatentClassMNL(formula="price + comfort | 0", classes=2, starts=1, membership="purpose"),
         lambda: Calibrated(MNL(formula="price + comfort | purpose")),
         lambda: Ensemble(MNL(formula="price + comfort | purpose"), 2),
+        lambda: Stacking([MNL(formula="price + comfort | 0"), MNL(formula="price + comfort | purpose")]),
+        lambda: Stacking([MNL(formula="price + comfort | purpose"), PCMCNet(hidden=(2,), epochs=1, weight_decay=0.1)]),
     ],
 )
 def test_unseen_categories_are_reported_once_for_each_prediction(

@@ -72,6 +72,12 @@ class UnseenCounts(dict[str, UnseenCount]):
         for name, count in other.items():
             self.setdefault(name, UnseenCount(count.common)).add(count.rows, count.of, count.first)
 
+    def merge(self, other: UnseenCounts) -> None:
+        """Add the counts of another model for the same rows. A column of both models has the larger count."""
+        for name, count in other.items():
+            if name not in self or count.rows > self[name].rows:
+                self[name] = count
+
     def report(self) -> None:
         """Log the positive counts, as warnings where at least half of the rows hold unseen categories."""
         if (collector := _collector.get()) is not None:
@@ -95,14 +101,21 @@ _collector_lock = Lock()
 
 
 @contextmanager
-def report_unseen_once() -> Iterator[UnseenCounts]:
-    """Yield a counter for all chunks of a table, and log the total counts once, at the end of the block."""
+def collect_unseen() -> Iterator[UnseenCounts]:
+    """Yield a counter that receives the counts of the block, which are not logged."""
     counts = UnseenCounts()
     token = _collector.set(counts)
     try:
         yield counts
     finally:
         _collector.reset(token)
+
+
+@contextmanager
+def report_unseen_once() -> Iterator[UnseenCounts]:
+    """Yield a counter for all chunks of a table, and log the total counts once, at the end of the block."""
+    with collect_unseen() as counts:
+        yield counts
     counts.report()
 
 
