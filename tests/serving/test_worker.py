@@ -138,8 +138,22 @@ def test_small_requests_do_not_wait_for_large_ones(query: Any, slow: Slow) -> No
     worker.close()
 
 
-def test_large_requests_of_all_kinds_take_turns(worker: Worker, slow: Slow) -> None:
-    """Two predictions of three chunks each alternate with each other and with the rates that arrive after them."""
+def test_large_requests_of_similar_cost_finish_one_after_another(worker: Worker, slow: Slow) -> None:
+    """Each has three chunks. If they took turns, the first one would finish after the seventh chunk."""
+    requests = [submit(worker, *range(20, 35))]
+    assert slow.begun.acquire(timeout=60)
+    requests += [submit(worker, *range(first, first + 15)) for first in (40, 60)]
+    chunks: list[tuple[int, int]] = []  # number of a finished request, and of all chunks that were computed before
+    for number, request in enumerate(requests):
+        request.add_done_callback(lambda _, number=number: chunks.append((number, len(slow.sizes))))
+    slow.may_go.set()
+    assert [len(request.result(60)) for request in requests] == [15, 15, 15]
+    worker.close(60)
+    assert chunks == [(0, 3), (1, 6), (2, 9)]
+
+
+def test_large_requests_of_different_cost_take_turns(worker: Worker, slow: Slow) -> None:
+    """A prediction of three chunks does not wait for one of twenty, and neither do the rates that arrive last."""
     order = []
 
     def rates(data: ChoiceData) -> Any:
@@ -147,17 +161,18 @@ def test_large_requests_of_all_kinds_take_turns(worker: Worker, slow: Slow) -> N
         return [np.ones((150, 150))]
 
     slow.rates = rates  # type: ignore[attr-defined]
-    large = [submit(worker, *range(20, 35)), submit(worker, *range(40, 55))]
+    large = [submit(worker, *range(20, 120)), submit(worker, *range(40, 55))]
     wide = ChoiceData.from_long({"s": [0] * 150, "price": range(150)}, choice_set="s", features=["price"])
     assert slow.begun.acquire(timeout=60)
     with worker.admit() as admission:
         pending = admission.put(Job("main", "rates", wide))
     pending.add_done_callback(lambda _: order.append(len(slow.sizes)))
+    large[1].add_done_callback(lambda _: order.append(len(slow.sizes)))
     slow.may_go.set()
-    assert [len(answer.result(60)) for answer in large] == [15, 15]
+    assert [len(answer.result(60)) for answer in large] == [100, 15]
     assert large[1].result().tolist() == [-float(price) for price in range(40, 55)]
-    assert order == ["rates", 2], "after the first chunk of each prediction"
-    assert slow.sizes == [5] * 6
+    assert order == ["rates", 2, 6], "after the first chunk of each prediction, and after its third chunk"
+    assert slow.sizes == [5] * 23
 
 
 def test_a_cancelled_large_request_stops_between_chunks(worker: Worker, slow: Slow) -> None:

@@ -2,11 +2,13 @@
 
 The cost of a query is its number of ordered pairs of alternatives, times a factor for the kind of query. Queries up to
 a limit are small. Small queries that arrive while their thread is busy are predicted together in one batch. When the
-thread is free, it waits a few milliseconds for requests that are still being read. Large queries of all kinds take
-turns in the other thread, each with one chunk of its choice sets at a time. So a small query waits for other small ones
-only, and a large query for one chunk of each other large query. A cancelled query stops between two chunks. The number
-of requests in progress is limited. Further requests are rejected immediately. A query that fails does not affect the
-other queries in its batch.
+thread is free, it waits a few milliseconds for requests that are still being read. So a small query waits for other
+small ones only. Large queries are computed in the other thread, one chunk of choice sets at a time. Queries of similar
+cost, up to a factor of two, are computed in the order of their arrival: if they took turns, all of them would finish
+late, and under overload all would exceed the timeout. Queries of different cost take turns, so that none waits for the
+end of a far larger one, and many smaller ones cannot hold up a large one for ever. A cancelled query stops between two
+chunks. The number of requests in progress is limited. Further requests are rejected immediately. A query that fails
+does not affect the other queries in its batch.
 """
 
 from __future__ import annotations
@@ -146,6 +148,11 @@ class ChunkedJob:
         self._starts = [*chunk_starts(job.data.sizes**2, sets, pairs), len(job.data)]
         self._results: list[Any] = []
 
+    @property
+    def cost_class(self) -> int:
+        """Number of binary digits of the cost, which is equal for queries of similar cost."""
+        return self.job.cost.bit_length()
+
     def next(self) -> Job:
         """Return the query about the next chunk."""
         if len(self._starts) == 2:  # nothing to split
@@ -212,7 +219,7 @@ class Worker:
         self.in_flight = 0  # admitted requests without a response
         self._unqueued = 0  # admitted requests that are still being parsed
         self._waiting: deque[Job] = deque()
-        self._large: deque[ChunkedJob] = deque()
+        self._large: dict[int, deque[ChunkedJob]] = {}  # by cost class; the next one to be served comes first
         self._changed = Condition()
         self._closed = False
         self._threads: dict[str, Thread] = {}  # by name
@@ -254,7 +261,8 @@ class Worker:
                 self._waiting.append(job)
                 self._start("pcmcnet-small", self._run_small)
             else:
-                self._large.append(ChunkedJob(job, sets, pairs))
+                work = ChunkedJob(job, sets, pairs)
+                self._large.setdefault(work.cost_class, deque()).append(work)
                 self._start("pcmcnet-large", self._run_large)
             self._changed.notify_all()
         return job.result
@@ -297,7 +305,7 @@ class Worker:
             self._finish(batch)
 
     def _run_large(self) -> None:
-        """Compute one chunk of each large query in turn."""
+        """Compute one chunk of the oldest large query of each cost class in turn."""
         while (work := self._next_large()) is not None:
             if work.job.result.cancelled():
                 continue
@@ -305,14 +313,19 @@ class Worker:
             self._finish([chunk])
             if work.add(chunk):
                 with self._changed:
-                    self._large.append(work)
+                    self._large.setdefault(work.cost_class, deque()).appendleft(work)
 
     def _next_large(self) -> ChunkedJob | None:
-        """Wait for the next large query. Return None when the worker is closed and the queue is empty."""
+        """Wait for the next large query. Return None when the worker is closed and the queues are empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._large or self._closed)
             if self._large:
-                return self._large.popleft()
+                cost_class = next(iter(self._large))
+                queue = self._large.pop(cost_class)
+                work = queue.popleft()
+                if queue:
+                    self._large[cost_class] = queue  # behind the other classes
+                return work
             self._threads.pop("pcmcnet-large", None)  # a later query starts a new thread
             return None
 
