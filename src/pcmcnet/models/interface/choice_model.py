@@ -307,7 +307,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """
         raise InputError(
             f"{type(self).__name__} has no standard errors: for elasticities use "
-            f"pcmcnet.insight.elasticity.elasticity(model, data, {column!r}), and for their intervals pn.bootstrap."
+            f"pn.elasticity(model, data, {column!r}), and for their intervals pn.bootstrap."
         )
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
