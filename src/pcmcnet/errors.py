@@ -72,7 +72,7 @@ _LACK_OF_RESOURCES = (
 
 
 def is_lack_of_resources(error: BaseException) -> bool:
-    """Return True if an error, of whatever library, means that the system has too little memory or too few threads.
+    """Return True if an error of any library means that the system does not provide enough memory or threads.
 
     >>> is_lack_of_resources(RuntimeError("can't start new thread"))
     True

@@ -157,7 +157,7 @@ class _ImportPath(list[str]):
 def _job_config() -> Any:
     """Return the settings of a Ray job whose workers import only from folders that this process imports from.
 
-    Otherwise, workers of a command would run a file ``json.py`` or ``pcmcnet.py`` that lies beside the table.
+    Otherwise, the workers of a command would run a file ``json.py`` or ``pcmcnet.py`` in the working folder.
     """
     from ray.job_config import JobConfig
 

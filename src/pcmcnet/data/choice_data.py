@@ -172,8 +172,8 @@ class ChoiceData:
             to which networks also apply a curve. If None (default), all columns are plain numbers or categories.
         signs : dict, optional
             Expected signs of numeric features, as in ``{"price": "-", "comfort": "+"}``: whether the probability of an
-            alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and stacks obey the signs,
-            and other models are checked when they are fitted. If None (default), no signs are declared.
+            alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and default stacks obey the
+            signs. All models are checked when they are fitted. If None (default), no signs are declared.
         columns : dict, optional
             Display names and units of columns for reports and the served page, as in
             ``{"price": {"name": "Price", "unit": "EUR"}}``. If None (default), the column names are shown.
@@ -314,8 +314,8 @@ class ChoiceData:
             to which networks also apply a curve. If None (default), all columns are plain numbers or categories.
         signs : dict, optional
             Expected signs of numeric features, as in ``{"price": "-", "comfort": "+"}``: whether the probability of an
-            alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and stacks obey the signs,
-            and other models are checked when they are fitted. If None (default), no signs are declared.
+            alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and default stacks obey the
+            signs. All models are checked when they are fitted. If None (default), no signs are declared.
         columns : dict, optional
             Display names and units for reports and the served page, as in ``{"price": {"name": "Price", "unit":
             "EUR"}}``. If None (default), the names of the features and columns are shown.

@@ -29,8 +29,8 @@ def resample(data: ChoiceData, source: np.random.SeedSequence, by: str | ArrayLi
     data
         Choice sets.
     source
-        Seed of the resample, such as a child of ``numpy.random.SeedSequence(seed)``. It also determines the seed of a
-        fit (:func:`fit_seed`), which does not depend on the random weights.
+        Seed of the resample, such as a child of ``numpy.random.SeedSequence(seed)``. :func:`fit_seed` returns the seed
+        of the fit for the same source; it is independent of the random weights.
     by
         Groups of choice sets, as in :meth:`ChoiceData.groups`. Default None: persons if the table declares them,
         rankings if it has ranks, otherwise choice sets.

@@ -150,8 +150,8 @@ class Schema:
         plain numbers or categories.
     signs : dict
         Expected signs of numeric features, as in ``{"price": "-", "comfort": "+"}``: whether the probability of an
-        alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and stacks obey the signs, and
-        other models are checked when they are fitted. By default, no signs are declared.
+        alternative falls or rises with its value. PCMC-Net, TasteNet, boosted utilities and default stacks obey the
+        signs. All models are checked when they are fitted. By default, no signs are declared.
     named : dict
         Display names and units of columns, as in ``{"price": {"name": "Price", "unit": "EUR"}}``. In files and in
         ``ChoiceData.from_long``, this argument is called ``columns``. Models and the operator ``==`` ignore display

@@ -89,7 +89,7 @@ class Margin(NamedTuple):
     def _responses(self, prices: Floats) -> Floats:  # (B, n) -> (B, n, n)
         """Return the derivatives of the log-probabilities (rows) with respect to the prices (columns).
 
-        A search uses the model's own derivatives if it has any, also at the ends of bins.
+        Unlike elasticities, a search uses the model's own derivatives also for columns with bins.
         """
         priced = self._priced(prices)
         derivatives = self.model._slopes(priced, self.column)

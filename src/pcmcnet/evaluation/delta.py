@@ -2,12 +2,12 @@
 
 Let b be the estimates with covariance V, and f a differentiable function with gradient g at b.
 
-    delta           f(b) -+ z sqrt(g' V g)                      f is linear near b, as far as b is known
-    krinsky-robb    percentiles of f(b*), b* ~ N(b, V)          Krinsky & Robb (1986): f need not be linear
+    delta           f(b) -+ z sqrt(g' V g)                      assumes that f is nearly linear around b
+    krinsky-robb    percentiles of f(b*), b* ~ N(b, V)          Krinsky & Robb (1986); f need not be linear
 
-Both methods assume that the estimates are normally distributed. They agree if f is nearly linear within the standard
-errors. A ratio whose denominator may be 0 has no finite variance. Its interval by Krinsky and Robb is wide and
-asymmetric, as it should be, whereas that of the delta method is too short.
+Both methods assume that the estimates are normally distributed. They agree if f is nearly linear within a few standard
+errors of b. A ratio whose denominator may be 0 has no finite variance. The interval of Krinsky and Robb is then wide
+and asymmetric, as it should be, whereas the interval of the delta method is too short.
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ def delta(
     model
         A fitted logit.
     expressions
-        An expression over the names of coefficients, such as "time / cost", several of them, or a mapping from names
-        to expressions. The names are those of the summary. A name that is not a plain word, possibly with brackets as
-        in ``time[car]``, is in backticks, as in "`class 1: tt` / `class 1: tc`". Operators are + - * / and **;
-        functions are exp, log, sqrt and abs.
+        An expression over the names of coefficients, such as "time / cost", a list of expressions, or a mapping from
+        names to expressions. The names are those of the summary. A name that is not a plain word, possibly with
+        brackets as in ``time[car]``, is in backticks, as in "`class 1: tt` / `class 1: tc`". Operators are + - * / and
+        **; functions are exp, log, sqrt and abs.
     method
         "delta" (default) for the delta method, or "krinsky-robb" for percentiles over draws from the normal
         distribution of the estimates, which need not be symmetric.
@@ -278,7 +278,7 @@ def delta(
     is_unbounded = (gradients[:, unbounded] != 0).any(axis=1)
     std_errors = np.where(is_unbounded, np.inf, std_errors)
     lower, upper = np.where(is_unbounded, -np.inf, lower), np.where(is_unbounded, np.inf, upper)
-    p = [1.0 if unknown else float(value) for unknown, value in zip(is_unbounded, p, strict=True)]
+    p = [1.0 if unbounded_row else float(value) for unbounded_row, value in zip(is_unbounded, p, strict=True)]
     z = [z_test(v, e)[0] for v, e in zip(values, std_errors, strict=True)]
     figures = zip(named, functions, values, std_errors, z, p, lower, upper, strict=True)
     rows = [

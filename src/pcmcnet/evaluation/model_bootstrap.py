@@ -5,7 +5,7 @@ statistic of the model, and t*_1, ..., t*_R those of R replicates. Their standar
 of t, and their quantiles give intervals:
 
     percentile    q(a) to q(1 - a)                        q: quantiles of t*
-    basic         2 t - q(1 - a) to 2 t - q(a)            q(1 - a) - t estimates t - (end of the interval)
+    basic         2 t - q(1 - a) to 2 t - q(a)            the percentile interval, reflected at t
     normal        t -+ z s                                s: standard deviation of t*
 
 The quantile q(a) is the one at the rank a (R + 1), and a is smaller than (1 - level) / 2 if few units are resampled

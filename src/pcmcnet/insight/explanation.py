@@ -274,7 +274,7 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
     caveats
         Limitations reported by the model.
     sign_caveats
-        Limitations on account of a wrong sign, by column; they are also among the ``caveats``.
+        Caveats about wrong signs, by column. The ``caveats`` contain them, too.
     summary
         Summary table of the model.
     histories

@@ -69,10 +69,10 @@ class LatentClassMNLConfig(LogitConfig):
         Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
         all individual-level columns that do not vary within a person, and "1" means no covariates.
     starts
-        Number of random starts, of which the best maximum is returned. Default "auto": 20, and up to 50 while the
-        starts keep finding different maxima, if ``classes`` is a number; 5 for each number of classes if ``classes`` is
-        "auto", where the maximum with one class fewer is an additional starting point. Large tables have fewer starts,
-        at least 5: the summary shows their number.
+        Number of random starts; the fit returns the best maximum. Default "auto": if ``classes`` is a number, 20
+        starts, and up to 50 as long as further maxima are expected; large tables have fewer starts, but at least 5. If
+        ``classes`` is "auto", 5 starts for each number of classes, and one start at the maximum with one class fewer.
+        The summary shows the number of starts.
     em_steps
         Maximum number of EM steps, which gradually become Newton steps. Default 200.
     prior
@@ -250,7 +250,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
         within, weights = mixture.within, sets.weights
         estimates = infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
-        # A prior keeps coefficients finite that the likelihood pushes to infinity.
+        # Find coefficients that the likelihood pushes to infinity and only the prior keeps finite.
         diverges = diverges_without_prior(
             mixture.objective,
             lambda x: mixture.hessian(x) + mixture.prior,

@@ -68,7 +68,7 @@ log = logging.getLogger("pcmcnet")
 # -- Options of the mixed logit ----------------------------------------------------------------------------------------
 
 _MIN_DRAWS = 10
-_STARTS = 5  # default number of starts; on swissmetro with four correlated coefficients, one start misses 14.6
+_STARTS = 5  # default number; on swissmetro with four correlated coefficients, one start ends up to 83 lower
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,9 +374,9 @@ class MixedPredictions(LogitModel):
             Choice data, or a table to read with the model's schema. The data must include choices and, if each person
             has their own coefficients, a person column.
         cost
-            Name of a cost coefficient (default: none). If given, the method returns willingness to pay, which is minus
-            the ratio of each random coefficient to the cost coefficient, instead of coefficients. If the cost
-            coefficient is random itself, the ratios of all coefficients are.
+            Name of a cost coefficient (default: none). If given, the method returns willingness to pay instead of
+            coefficients: minus the ratio of each random coefficient to the cost coefficient. If the cost coefficient
+            is random, the ratios of fixed coefficients are included.
 
         Returns
         -------

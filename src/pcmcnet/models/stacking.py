@@ -68,11 +68,11 @@ LABEL_MODELS = ("pcmcnet", "lc-mnl", "mnl", "pcmc", "cdm")
 MAX_PANEL_SETS = 10_000  # choice sets of a panel for which the mixed logit joins the stack; it is slow on larger ones
 HELD_OUT_SETS = 10_000  # held-out choice sets that are enough to learn a few weights
 MIN_WEIGHT = 0.01  # a model below it is not fitted to all choice sets: it would cost time and change nothing
-# Additional choices of each model in the Dirichlet prior. On 49 samples of 200 to 1,000 sets from development and
-# simulated tables, the NLL rose on average by .0007 without them, by .0004 with 3, .0018 with 10 and .0052 with equal
-# weights. Other ways to pool changed it by less than their standard error (the mean of bootstrapped weights, the
-# posterior mean) or raised it (weighted log-probabilities, +.003); LCL as a member lowered it by .0006 (standard error
-# .0005) and would double the time of a fit.
+# Additional choices for each model in the Dirichlet prior. On 49 samples of 200 to 1,000 sets from development and
+# simulated tables, the mean NLL is higher by .0007 with 0 additional choices, .0004 with 3, .0018 with 10, and .0052
+# with equal weights. With the mean of bootstrapped weights, or the posterior mean, the NLL differs by less than its
+# standard error. With weighted log-probabilities, the NLL is higher by .003. With LCL as a member, the NLL is lower by
+# .0006 (standard error .0005), but a fit takes twice as long.
 PRIOR_CHOICES = 1.0
 MAX_LOSS = 700.0  # of a choice that a model gives probability 0: JSON has no infinity, and exp(-700) is above 0
 EM_STEPS, EM_TOLERANCE = 10_000, 1e-9  # steps at most; change of the weights at which EM ends
@@ -88,8 +88,8 @@ class StackingConfig:
         Models, or names of models as ``pcmcnet models`` lists them. Models that you pass are not changed. By default,
         the models are PCMC-Net, boosted utilities, the latent class logit and the multinomial logit. The mixed logit is
         added if people choose repeatedly (``person``) in at most 10,000 choice sets. If labels are the only features,
-        PCMC and CDM replace the trees. If the table declares signs, the logits have bounds, and the mixed logit is left
-        out. Models that you pass get no bounds.
+        PCMC and CDM replace the trees. If the table declares signs, the logits have bounds on these coefficients, and
+        the mixed logit is left out. Models that you pass get no bounds.
     options
         Options of each model that is given by name, in the same order. Default: the default options of each model.
     folds
@@ -186,7 +186,7 @@ class Stacking(ChainModel):
     config: StackingConfig
     reads_contents = True
     resumes = True
-    obeys_signs = True  # the default models do; others are only checked
+    obeys_signs = True  # with the default models; a stack of other models is only checked
     record_class = StackingRecord
     _state: FittedStack
 

@@ -8,9 +8,10 @@ the rows, the gain of a split of a node into a left and a right part is
 which is twice the gain of the second-order expansion of the log-likelihood. A tree grows best-first: the leaf with the
 largest gain is split until there are enough leaves. Each node may split on a random subset of the inputs.
 
-Every node has a value, v = G / (H + l2), which a leaf adds to the utilities. The values may have to rise, or fall, with
-an input of sign 1, or -1. Each node then has bounds for the values of all leaves below it. A value beyond the bounds is
-moved to the bound, and the gain of a split is the sum over both parts, minus that of the node, of
+Every node has a value, v = G / (H + l2), which a leaf adds to the utilities. The values must rise with an input of sign
+1, and fall with an input of sign -1. Each node then has bounds for the values of all leaves below it. A value beyond a
+bound is moved to the bound. The gain of a split is the sum of the following term over both parts, minus the term of the
+node:
 
     2 G v - (H + l2) v²,        which is G² / (H + l2) if v is not moved.
 

@@ -12,7 +12,8 @@ If trees are monotone in a column, they are also monotone in its relative form r
 monotone in x_i, although x_i may change the r_j of others: let the utility fall with x and r, and let x_i rise. If i is
 not the smallest, r_i rises and no r_j changes. If i is the smallest, r_i = 1 stays as long as i is the smallest, and
 all r_j fall. So u_i never rises, no u_j falls, and P(i) never rises. For this to hold where the smallest value m is not
-positive, too, r is then 1 for the smallest values and the largest number for the others: its limit as m falls to 0.
+positive, too, r is 1 for the smallest values there, and the largest number for the others, which is the limit of r as m
+falls to 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Searches for offers, one at a time, in a separate process with low priority.
 
-A search takes up to a few seconds of Python code. In a thread of the server, it would take the interpreter lock from
-the threads that read and answer other requests. The process is shared by all services of the server's process and
+A search runs Python code for up to a few seconds. In a thread of the server, it would hold the interpreter lock and so
+delay the threads that read and answer other requests. All services of the server share one search process, which
 starts with the first search. The number of searches in progress is limited; further requests get status 503.
 """
 
@@ -32,10 +32,10 @@ from pcmcnet.serving.request_body import RequestError, busy
 
 MAX_OFFERS = 16  # in progress
 SEARCH_SECONDS = 2.0  # for the local searches and the proof of optimality
-_PROOF_SECONDS = 1.0  # of these, at least for the proof
-_GRACE_SECONDS = 10.0  # after the end of the search; then the process is killed
+_PROOF_SECONDS = 1.0  # part of SEARCH_SECONDS that is reserved for the proof
+_GRACE_SECONDS = 10.0  # a process that has not answered this long after the time of its search is killed
 _STARTS = 2  # local searches, in addition to the one from the current offer
-_PRIORITY = 10  # subtracted from that of the server
+_PRIORITY = 10  # added to the nice value of the server: a higher nice value is a lower priority
 
 SearchTask = tuple[OfferValue, ConstraintRows, Bools, float]  # the arguments of search_offer
 

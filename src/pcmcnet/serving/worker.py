@@ -87,8 +87,8 @@ def _append_categories(columns: Sequence[Categorical]) -> Categorical:
 
 
 QueryKind = Literal["log_proba", "rates", "offer"]
-# Cost of one ordered pair of alternatives: rates are predicted beside the probabilities, and an offer compares its
-# formula with the predictions for 16 offers.
+# Cost of one ordered pair of alternatives: rates are predicted in addition to the probabilities, and an offer compares
+# its formula with the predictions for 16 offers.
 COST_PER_PAIR: dict[QueryKind, int] = {"log_proba": 1, "rates": 2, "offer": 16}
 MAX_SMALL_COST = 10_000  # 5 ms for a network of 64x64 units
 

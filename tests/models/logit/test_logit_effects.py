@@ -296,5 +296,5 @@ def test_elasticities_of_every_logit_have_standard_errors(name: str) -> None:
 
 def test_other_models_are_referred_to_the_bootstrap() -> None:
     data = trips(labels=True)
-    with pytest.raises(InputError, match=r"Uniform has no standard errors: .* for their intervals pn\.bootstrap"):
+    with pytest.raises(InputError, match=r"Uniform has no standard errors: .* pn\.bootstrap for their intervals"):
         Uniform().fit(data).elasticities(data, "cost")

@@ -1,7 +1,8 @@
 """Groups of items that choice sets connect.
 
-Two items are connected if a chain of choice sets links them, where neighbouring sets share an item. A model with one
-constant per item that cancels within choice sets is identified up to the level of the constants in each group.
+Two items are connected if a chain of choice sets links them, where neighbouring sets share an item. If a model has one
+constant per item, and only differences of constants within choice sets matter, the level of the constants in each group
+is not identified.
 """
 
 from __future__ import annotations

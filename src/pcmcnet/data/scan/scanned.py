@@ -508,7 +508,7 @@ class ScannedData:
         return out[np.argsort(table_rows)] if self.filters else out
 
     def by_set(self, values: Iterable[tuple[Ints, NDArray[np.float64]]]) -> NDArray[np.float64]:
-        """Arrange the values of all shards in the order of the choice sets, which is that of their first rows.
+        """Return the values of all shards in the order of the choice sets, which is that of their first rows.
 
         Parameters
         ----------

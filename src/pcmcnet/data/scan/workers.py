@@ -203,7 +203,7 @@ class _SharedItems:
 class HelperProcess:
     """A helper process with the import path of the current process, but without the working folder.
 
-    ``ready`` is set when its imports are finished, including that of ``module``, which its tasks may need.
+    ``ready`` is set when the process has imported everything, including ``module``, which its tasks may need.
     """
 
     def __init__(self, module: str | None = None) -> None:

@@ -306,8 +306,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             If the model is not a logit.
         """
         raise InputError(
-            f"{type(self).__name__} has no standard errors: for elasticities use "
-            f"pn.elasticity(model, data, {column!r}), and for their intervals pn.bootstrap."
+            f"{type(self).__name__} has no standard errors: use pn.elasticity(model, data, {column!r}) for "
+            f"elasticities, and pn.bootstrap for their intervals."
         )
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
@@ -684,8 +684,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     def chosen_probabilities(self, data: Any) -> Floats:
         """Return the probability of the chosen alternative of each choice set.
 
-        A ranking of alternatives is a sequence of choice sets, and gives one probability per set. A model that gives
-        only a ranking shares the probability of 1 among the alternatives that rank first.
+        A ranking in the table is a sequence of choice sets, with one probability for each of them. A model that
+        predicts only a ranking gives equal probabilities to the alternatives that it ranks first.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Directions of monotone features: as the option ``monotone`` gives them, or as the signs of the table declare them."""
+"""Directions of monotone features, from the option ``monotone`` and from the signs that the table declares."""
 
 from __future__ import annotations
 

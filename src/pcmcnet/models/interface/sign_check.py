@@ -7,9 +7,9 @@ that look like prices or durations are expected to have the sign "-". The check
     2. raises the value of i by a tenth, and predicts the set before and after
     3. counts the sets in which log P(i) moves against the sign by more than rounding errors.
 
-A model that obeys the declared signs always passes. Models of other kinds may pass or fail, also in part of the sets.
-Only the column itself changes: if the table contains the price twice, such as in a logarithm, the check covers each
-column alone. The draws do not depend on the seed of the fit.
+A model that obeys the declared signs always passes. Other models may fail in some or all sets. Only the column itself
+changes: if the table contains a price twice, for example also as its logarithm, each column is checked separately. The
+draws do not depend on the seed of the fit.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MAX_SETS = 500  # choice sets that are drawn: the standard error of a share is a
 MAX_PAIRS = 500_000  # ordered pairs of alternatives in the drawn sets, which bounds the time for large sets
 STEP = 0.1  # increase of a value, relative to the value, or to the standard deviation of the column if the value is 0
 MIN_CHANGE = 1e-5  # change of log P that counts; smaller changes may be rounding errors in float32
-MAX_DECLARED_SHARE = 0.01  # share of sets against a declared sign that is tolerated, for models that round coarsely
-MAX_EXPECTED_SHARE = 0.25  # share of sets against a sign that nobody declared: some networks err in a few sets
+MAX_DECLARED_SHARE = 0.01  # tolerated share of sets against a declared sign, for models that round coarsely
+MAX_EXPECTED_SHARE = 0.25  # tolerated share of sets against an undeclared sign: some networks err in a few sets
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -60,8 +60,8 @@ class SignCheck:
     sets
         Number of checked choice sets.
     persons
-        Share of the persons of these choice sets for whom the direction is wrong in at least one of their sets; None if
-        the table has no persons.
+        Share of the persons in the sample for whom the direction is wrong in at least one choice set; None if the table
+        has no persons.
     """
 
     column: str
@@ -97,7 +97,7 @@ def check_signs(model: ChoiceModel, train: Sets) -> tuple[SignCheck, ...]:
     model
         A fitted model.
     train
-        Training part, of which choice sets are drawn. Of a scanned table, the first chunk is used.
+        Training part, from which choice sets are drawn: from the first chunk if the table is scanned.
 
     Returns
     -------
@@ -148,8 +148,8 @@ def _sign_check(column: str, sign: Sign, data: ChoiceData, rows: Ints, is_wrong:
 def _draw_sets(data: ChoiceData) -> ChoiceData:
     """Return at most ``MAX_SETS`` random choice sets with several alternatives, within a limit of ordered pairs."""
     drawn = np.random.default_rng(0).permutation(np.flatnonzero((data.sizes > 1) & (data.weights > 0)))[:MAX_SETS]
-    within = np.cumsum(data.sizes[drawn].astype(np.int64) ** 2) <= MAX_PAIRS
-    return data.subset(np.sort(drawn[: max(int(within.sum()), 1)]))
+    is_within_limit = np.cumsum(data.sizes[drawn].astype(np.int64) ** 2) <= MAX_PAIRS
+    return data.subset(np.sort(drawn[: max(int(is_within_limit.sum()), 1)]))
 
 
 def _draw_alternatives(data: ChoiceData, candidates: Bools) -> Ints:
@@ -194,6 +194,7 @@ def expected_signs(schema: Schema) -> dict[str, Sign]:
 
 
 def _guessed_signs(schema: Schema) -> Iterator[tuple[str, Sign]]:
+    """Yield the features that look like prices or durations, with the sign "-"."""
     for name in schema.table_features:
         if name in schema.kinds or name in (schema.categorical or ()):
             continue

@@ -610,8 +610,8 @@ class StrengthModel(ChoiceModel):
     def errors_(self) -> Floats:
         """Standard errors (n,) of the strengths, with 0 for the reference item.
 
-        Without a ridge, the errors of items of other groups than the reference's take the convention of equal mean
-        strengths as exact.
+        Without a ridge, the errors of items that are not connected with the reference item assume that the convention
+        of equal mean strengths holds exactly.
         """
         return self._state.errors
 
@@ -714,7 +714,7 @@ def standard_errors(hessian: Floats, reference: int, fixed: Ints, groups: Ints) 
         is_same = (groups[:, None] == groups).astype(np.float64)
         centre = np.eye(len(hessian)) - is_same / is_same.sum(1)
         covariance = centre @ covariance @ centre.T
-    # 3. Take the variance of the differences from the reference; one fixed item is the reference.
+    # 3. Take the variance of the differences from the reference, which is one of the fixed items.
     differences = np.diag(covariance) + covariance[reference, reference] - 2 * covariance[reference]
     errors = np.sqrt(np.maximum(differences, 0))
     errors[reference] = 0.0

@@ -1,4 +1,4 @@
-"""Sketch of the columns of a utility, from which the utilities of two fits are compared without their table.
+"""Sketch of the columns of a utility, which makes it possible to compare the utilities of two fits without their table.
 
 Utilities are identified up to a constant in each choice set, so let Z (M, K) contain the differences between the
 alternatives that are not chosen and the chosen one. The linear utilities Z_s b of one model are special cases of the
@@ -6,8 +6,8 @@ utilities Z_l c of another model if each column of Z_s is a linear combination o
 
 The sketch R Z (B, K) multiplies each row of Z by a random number and adds it to a random one of B rows (Clarkson &
 Woodruff, 2013). R is the same for all models of a table. If Z_s = Z_l T, then R Z_s = R Z_l T, so a combination of
-columns remains one. A column that is not such a combination almost surely does not become one, as long as the sketch
-has more rows than columns.
+columns remains a combination in the sketch. A column that is not a combination almost surely does not become one, as
+long as the sketch has more rows than columns.
 """
 
 from __future__ import annotations

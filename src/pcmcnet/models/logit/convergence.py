@@ -4,8 +4,9 @@ Let g be the gradient of the objective (the weighted log-likelihood, plus the lo
 the Hessian of the log-likelihood, for the parameters that are not fixed, not at a bound and have a finite estimate, in
 units that change a utility by about 1. At a maximum, |g| is near 0 and -H has positive eigenvalues. A step of length 1
 along the eigenvector of the eigenvalue e reduces the log-likelihood by e / 2, so a likelihood ratio test does not
-reject it if e < 3.84. The data then hardly identify the parameters with large loadings, if several of them are not
-significant and their estimates are highly correlated. A single parameter with a large error is merely not significant.
+reject it if e < 3.84. If several parameters with large loadings on this eigenvector are not significant, and their
+estimates are highly correlated, the data hardly identify them. A single parameter with a large standard error is merely
+not significant.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from pcmcnet.reports.tables import Cells, TableMixin, number
 
 _QUANTILE = 1.96  # 97.5% quantile of the normal distribution
 _SMALL_EIGENVALUE = _QUANTILE**2
-_FLAT_EIGENVALUE = 1e-8  # ... relative to the largest, that is rounding error
+_FLAT_EIGENVALUE = 1e-8  # eigenvalue, relative to the largest, that is rounding error
 _ROUNDING_ERROR = 1e-6  # gradient norm below which digits differ between machines
-_HIGH_CORRELATION = 0.8  # correlation of two estimates above which one parameter can make up for the other
+_HIGH_CORRELATION = (
+    0.8  # correlation of two estimates above which a change in one parameter can offset one in the other
+)
 _LOADING = 0.3  # loading on an eigenvector, relative to the largest, of the parameters that are named
 
 
@@ -36,8 +39,8 @@ class ConvergenceRecord:
 
     gradient: float  # norm
     smallest_eigenvalue: float  # of minus the Hessian, for a mean weight of 1
-    relative_eigenvalue: float  # ... relative to the largest
-    weakest: tuple[str, ...]  # parameters with large loadings on its eigenvector
+    relative_eigenvalue: float  # the smallest eigenvalue, relative to the largest
+    weakest: tuple[str, ...]  # parameters with large loadings on the eigenvector of the smallest eigenvalue
     hardly_identified: tuple[str, ...] = ()  # those that are not significant, if the data hardly identify them
     correlation: float = 0.0  # largest correlation of two estimates; 0 for a single estimate
     correlated: tuple[str, ...] = ()  # the two estimates

@@ -98,11 +98,11 @@ def label_dummies(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str,
 
 
 # -- Groups of alternatives that are never offered together ------------------------------------------------------------
-# Constants and individual-level terms have one coefficient per label, and only their differences within choice sets
-# matter. If no chain of choice sets connects two groups of labels, adding a number to all constants of one group does
-# not change the likelihood. By convention, each group has a reference whose coefficients are 0. The reference of the
-# formula has no column. The references of other groups have columns whose coefficients are fixed at 0, so that they can
-# be fixed at other values, or calibrated to known shares.
+# Constants and individual-level terms have one coefficient per label, and only differences between the coefficients
+# within choice sets matter. If no chain of choice sets connects two groups of labels, adding a number to all constants
+# of one group does not change the likelihood. By convention, each group has a reference whose coefficients are 0. The
+# reference of the formula has no column. The references of other groups have columns whose coefficients are fixed at 0,
+# so that they can be fixed at other values, or calibrated to known shares.
 
 
 @dataclass(frozen=True)

@@ -337,8 +337,8 @@ def em_steps(mixture: LatentClassLikelihood, at: MixturePoint, before: list[floa
 # There are many local maxima. From each start, EM steps, gradually replaced by Newton steps, never decrease the
 # likelihood and come near a maximum, mostly in 10 to 20 steps. Newton's method with the exact Hessian completes the
 # best run. A start splits a class at random: the only class of the multinomial logit, or the largest class of the
-# maximum for fewer classes. In a large table the random starts use a sample of persons. The best of the maxima that
-# they reach, and the start from fewer classes, then continue on the whole table.
+# maximum for fewer classes. In a large table, the random starts use a sample of persons. The best maxima on the sample,
+# and the start from fewer classes, then continue on the whole table.
 #
 # The default number of starts depends on what the starts find. With w different maxima after n starts, the expected
 # number of all maxima is w (n - 1) / (n - w - 2) (Boender & Rinnooy Kan, 1987). After the first 20 starts, the search
@@ -476,7 +476,7 @@ class ClassSearch:
         return repeat(partial(split_largest_class, mixture, *one, rng))
 
     def _numbers_of_starts(self, mixture: LatentClassLikelihood) -> tuple[int, int]:
-        """Return the least and the largest number of random starts."""
+        """Return the smallest and the largest number of random starts."""
         if mixture.classes == 1 or not np.isnan(mixture.within.start).any():
             return 1, 1  # all starts would be the same
         if self.starts is not None:
@@ -487,7 +487,7 @@ class ClassSearch:
     def _run_starts(
         self, mixture: LatentClassLikelihood, starts: Iterable[Start], numbers: tuple[int, int] | None = None
     ) -> tuple[list[Run], int]:
-        """Run EM from each start, and return the successful runs and the number of the others.
+        """Run EM from each start, and return the successful runs and the number of failed starts.
 
         With ``numbers``, at least the first number of starts is run, and at most the second.
         """

@@ -68,8 +68,8 @@ class LogitConfig:
         constants.
     reference
         Label of the alternative whose constant is 0. Default: the outside option if there is one, else the alternative
-        chosen most often. If some alternatives are never offered together, not even through other choice sets, they
-        form groups. The constant of the alternative chosen most often is then fixed at 0 in each other group.
+        chosen most often. Alternatives that no chain of choice sets connects form groups. Each group other than that
+        of the reference has its own reference, the alternative chosen most often, whose constant is fixed at 0.
     min_chosen
         Levels of categorical features that are chosen fewer times than this are pooled into one level. Default 10.
     base
@@ -377,7 +377,10 @@ class LogitModel(ChoiceModel):
         """
         estimates, starts = self.estimates_, getattr(self._state.record, "starts", None)
         if estimates.convergence is None:
-            raise InputError("the model has no report on convergence: it has no free coefficient, or fit it again.")
+            raise InputError(
+                "no report on convergence is available: the model has no free coefficient, or was saved by an earlier "
+                "version. In the latter case, fit it again."
+            )
         return ConvergenceReport(
             estimates.convergence,
             estimates.log_likelihood,
@@ -471,9 +474,9 @@ class LogitModel(ChoiceModel):
             )
 
     def _group_references(self, design: Design) -> tuple[str, ...]:
-        """Return the columns whose coefficients are fixed at 0 because their label is the reference of its group.
+        """Return the columns whose coefficients are fixed at 0 because their label is the reference of a group.
 
-        If an option fixes the coefficient of any label of the group, no convention is necessary.
+        A group needs no reference if an option fixes the coefficient of one of its labels.
         """
         fixed = {column for column in design.columns if {column, f"wtp[{column}]"} & {*self.config.fixed}}
         return tuple(row[0] for group in design.groups for row in group.columns if not fixed & {*row})

@@ -143,8 +143,8 @@ class Maximum:
 
 
 # -- Starts ------------------------------------------------------------------------------------------------------------
-# A likelihood with several maxima is searched from several starts. Two starts ended at the same maximum if their
-# objectives are equal up to the precision at which the search stops.
+# A likelihood with several maxima is searched from several starts. Starts count as having ended at the same maximum if
+# their objectives are nearly equal.
 
 SAME_MAXIMUM = 0.1  # difference in log-likelihood below which two maxima count as one
 
@@ -280,8 +280,9 @@ def _newton_step(
     low, high = within.step_limits(x, scale)
     step, least = newton_direction(-hessian, gradient, low, high), enough * (1 + abs(value))
     if gradient @ step / 2 <= least:
-        # 2. Nothing to gain to second order: a maximum or a saddle point. At a maximum, one last step squares the
-        #    remaining error. Leave a saddle point along the eigenvector of the largest eigenvalue of the Hessian.
+        # 2. Nothing to gain to second order: a maximum or a saddle point. At a maximum, take one last step, after which
+        #    the relative error is about the square of what it was. Leave a saddle point along the eigenvector of the
+        #    largest eigenvalue of the Hessian.
         free = np.flatnonzero((low < 0) & (high > 0))
         values, vectors = eigh(hessian[np.ix_(free, free)])
         if not len(free) or values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
@@ -325,9 +326,9 @@ def newton_direction(
 
 # -- Estimates that only a prior keeps finite --------------------------------------------------------------------------
 # If the data push a parameter to infinity, as when an alternative is never chosen, the likelihood has an exponential
-# tail: g e^-x has the Newton step 1 at every x. With a prior the maximum is finite, but from there Newton steps on the
-# likelihood without the prior keep a length of about 1, in units that change a utility by 1. At the maximum of a
-# parameter that is merely estimated with a large error, they vanish.
+# tail: g e^-x has a Newton step of 1 at every x. With a prior, the maximum is finite. But Newton steps from there, on
+# the likelihood without the prior, keep a length of about 1, in units that change a utility by 1. If a parameter merely
+# has a large standard error, these Newton steps become short.
 
 _LONG_STEP = 0.3  # length of a Newton step that does not vanish
 _STEPS_WITHOUT_PRIOR = 12
@@ -347,7 +348,7 @@ def diverges_without_prior(
     """
     diverges = np.zeros(len(x), bool)
     for _ in range(_STEPS_WITHOUT_PRIOR):
-        # 1. The Newton step along each eigenvector of the Hessian. At most maxima all are short at once.
+        # 1. The Newton step along each eigenvector of the Hessian. At most maxima, all of them are short at the start.
         ll, scores = objective(x)
         value, gradient = weights @ ll, (weights @ scores) * scale
         low, high = within.step_limits(x, scale)

@@ -348,15 +348,15 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 # First maximise with few draws, then with all draws, then evaluate with a second set of draws to measure the simulation
 # error.
 #
-# Newton's method with the exact Hessian finds the maximum with few draws, in float32, from each start. From the best
-# three of these maxima and that of the first start, with all draws, a few more iterations find the maximum to the
-# precision of float64: the likelihood and its gradient are in float64, the Hessian, which only sets the direction, in
-# float32. The best with few draws is often not the best with all draws: on swissmetro with four correlated normal
-# coefficients, starts that end at -3498.6 and -3499.9 with 100 draws end at -3499.8 and -3493.3 with 200. Since the
-# first start is always among them, more starts are never worse than one.
+# From each start, Newton's method with the exact Hessian finds a maximum with few draws, in float32. The search then
+# continues with all draws from the best three of these maxima, and from the maximum of the first start. A few more
+# iterations find the maximum to the precision of float64: the likelihood and its gradient are in float64, and the
+# Hessian, which only sets the direction, in float32. The best maximum with few draws is often not the best with all
+# draws: on swissmetro with four correlated normal coefficients, starts that end at -3498.6 and -3499.9 with 100 draws
+# end at -3499.8 and -3493.3 with 200. The first start always continues, so more starts are never worse than one.
 #
-# The estimates still depend on the draws. The second set of draws shows how much: the log-likelihood there, and one
-# Newton step towards its maximum.
+# The estimates still depend on the draws. A second set of draws shows how much, by its log-likelihood at the estimates
+# and the Newton step towards its maximum.
 #
 # A weak normal prior keeps the parameters finite if the data do not identify them: each has mean 0 and the precision
 # `prior` in units that change a utility by about 1. It enters as one more person, of weight 1 and log-probability

@@ -8,13 +8,14 @@ matrix of the estimates is
     clustered   sandwich with scores summed within clusters,     dependent choices within a cluster
                 times G / (G - 1) for G clusters
 
-Weights that are all multiplied by a number divide the classical covariance by this number, and leave the other two
-unchanged. So with expansion weights, which are not numbers of identical choices, only the sandwich is valid.
+If all weights are multiplied by a number, the classical covariance is divided by this number, and the other two do not
+change. So with expansion weights, which are not numbers of identical choices, only the sandwich is valid.
 
 The scores sum to 0 at the maximum, so the clustered covariance has at most rank G - 1. With G <= K clusters for K
-coefficients, some combination of the coefficients seems to be known exactly, and K coefficients cannot be tested
-jointly. Even with more clusters, the standard errors tend to be too small if clusters are few; a rule of thumb asks for
+coefficients, some combination of the coefficients has an estimated variance of 0, and K coefficients cannot be tested
+jointly. Even with more clusters, the standard errors tend to be too small if clusters are few; rules of thumb ask for
 20 to 50 (Cameron & Miller, 2015).
+
 Parameters that are fixed or on the boundary are treated as known, so H and g_s have no rows for these parameters.
 """
 

@@ -221,9 +221,9 @@ def refit_network(
 ) -> FittedNetwork:
     """Return a network fitted to a resample of the training part of a fitted network.
 
-    The encoder, the weight decay, the number of epochs, the latent classes and the bins are those of the fitted
-    network. All weights are trained from new starting values: networks that start from the fitted weights stay close to
-    them, and differ less than fits to different tables.
+    The encoder, the weight decay, the number of epochs, the number of latent classes and the bins are those of the
+    fitted network. All weights are trained from new starting values. Networks that start from the fitted weights would
+    stay close to them, and would differ less than fits to different tables.
 
     Parameters
     ----------

@@ -60,8 +60,8 @@ from pcmcnet.training.prediction import parameter_count, predict
 
 # -- Saved weights -----------------------------------------------------------------------------------------------------
 # Saved options may describe a network of any size. So the network is first built on torch's device "meta", where
-# tensors take no memory, and its tensors are compared with the file. Modules take memory and time on that device, too.
-# So the build stops if it registers more parameters than the file can fill.
+# tensors take no memory, and its tensors are compared with the file. Modules take memory and time even on that device,
+# so the build stops if it registers more parameters than the file can fill.
 
 Network = TypeVar("Network", bound=nn.Module)
 MAX_PARAMETERS_PER_TENSOR = 2  # registered in a build; a module may replace a parameter of its base class

@@ -159,7 +159,7 @@ class Trainer:
     identity
         Everything that the fit depends on. A run can only be resumed from a checkpoint with the same identity.
     length
-        Factor of the number of epochs, unless the options give that number.
+        Factor by which the default number of epochs is multiplied if the option ``epochs`` is "auto".
     """
 
     config: NetworkConfig
