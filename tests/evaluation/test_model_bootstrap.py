@@ -313,6 +313,32 @@ def test_an_interrupted_run_continues(model: MNL, data: ChoiceData, tmp_path: Pa
         bootstrap(model, data, coefficients, **{**options, "run_folder": tmp_path / "other"})
 
 
+@pytest.mark.parametrize("name", ["pcmcnet", "stack", "ensemble"])
+def test_a_run_continues_after_the_script_has_fitted_the_model_again(
+    name: str, data: ChoiceData, tmp_path: Path
+) -> None:
+    """Two fits differ only in their durations."""
+    net = PCMCNet(hidden=(2,), epochs=2, members=1, weight_decay=0.1)
+    make: dict[str, Callable[[], ChoiceModel]] = {
+        "pcmcnet": lambda: net,
+        "stack": lambda: Stacking(models=[MNL(), net]),
+        "ensemble": lambda: Ensemble(net, 2),
+    }
+    calls: list[int] = []
+
+    def count(fitted: Any) -> float:
+        calls.append(1)
+        return float(fitted.score(data))
+
+    for replicates in (2, 3):
+        fitted = make[name]().fit(data, progress=False)
+        bootstrap(fitted, data, count, replicates=replicates, run_folder=tmp_path / "run", progress=False)
+    assert len(calls) == (1 + 2) + (1 + 1)
+    other = PCMCNet(hidden=(2,), epochs=2, members=1, weight_decay=0.1).fit(data, seed=1, progress=False)
+    with pytest.raises(ArtifactError, match="with other arguments"):
+        bootstrap(other, data, count, replicates=2, run_folder=tmp_path / "run", progress=False)
+
+
 # -- arguments and results ------------------------------------------------------------------------------------------
 
 

@@ -530,12 +530,9 @@ class _DrawStore:
         values: Floats,
     ) -> _DrawStore:
         """Return the store of a bootstrap with these arguments."""
-        digest = hashlib.sha256()
-        for name, content in sorted(state_files(model).items()):
-            digest.update(name.encode() + content)
         plan = {
             "model": model.name,
-            "fitted model": digest.hexdigest(),
+            "fitted model": _model_digest(model),
             "table": sets.fingerprint(),
             "groups": hashlib.sha256(np.ascontiguousarray(groups).tobytes()).hexdigest(),
             "seed": int(seed),
@@ -584,3 +581,19 @@ class _DrawStore:
 
     def _path(self, k: int) -> Path:
         return self.folder / f"replicate-{k + 1}.json"
+
+
+def _model_digest(model: ChoiceModel) -> str:
+    """Return a hash of the state of a model, which is the same if a script fits the model again."""
+    digest = hashlib.sha256()
+    for name, content in sorted(state_files(model).items()):
+        is_json = name.endswith(".json")
+        digest.update(name.encode() + (json_bytes(_without_durations(parse_json(content))) if is_json else content))
+    return digest.hexdigest()
+
+
+def _without_durations(entries: Any) -> Any:
+    """Return JSON values without the durations of a fit, which differ between identical fits."""
+    if isinstance(entries, Mapping):
+        return {name: _without_durations(value) for name, value in entries.items() if name != "seconds"}
+    return [_without_durations(value) for value in entries] if isinstance(entries, list) else entries
