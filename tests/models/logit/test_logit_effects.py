@@ -195,6 +195,15 @@ def test_a_column_without_elasticity_is_refused(column: str, problem: str) -> No
         MNL(formula="cost").fit(data).elasticities(data, column)
 
 
+def test_elasticities_read_tables_with_the_schema_of_the_model() -> None:
+    table = {"s": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["cost"])
+    model = MNL().fit(data)
+    without_choices = {name: column for name, column in table.items() if name != "took"}
+    for table_read in (table, without_choices):
+        assert model.elasticities(table_read, "cost").entries == model.elasticities(data, "cost").entries
+
+
 def test_elasticities_need_a_fitted_model_and_a_set() -> None:
     data = trips(labels=False)
     with pytest.raises(NotFittedError):

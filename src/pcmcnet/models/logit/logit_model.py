@@ -601,7 +601,7 @@ class LogitModel(ChoiceModel):
         return willingness_to_pay(self, name, cost, self._error_kind(errors))
 
     @default_torch_settings()
-    def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
+    def elasticities(self, data: Any, column: str, errors: Errors | None = None) -> Elasticities:
         """Return own and cross elasticities of the choice probabilities, with standard errors (delta method).
 
         Elasticities are averaged over the choice sets, weighted by predicted probabilities (sample enumeration).
@@ -609,7 +609,7 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         data
-            Choice sets to average over.
+            Choice sets to average over, or a table that the schema of the model can read.
         column
             Numeric feature that changes.
         errors
@@ -627,8 +627,9 @@ class LogitModel(ChoiceModel):
             If ``column`` is not a numeric feature of the utility, or ``data`` has no choice sets.
         """
         kind = self._error_kind(errors)
-        self._unseen_categories(data).report()
-        return self._elasticities(data, column, kind)
+        sets = self._read(data)
+        self._unseen_categories(sets).report()
+        return self._elasticities(sets, column, kind)
 
     def _elasticities(self, data: ChoiceData, column: str, errors: Errors) -> Elasticities:
         """Return the elasticities with standard errors of a kind."""
