@@ -210,11 +210,21 @@ def test_fixed_and_unbounded_coefficients_are_reported() -> None:
     result = delta(fixed, "time / cost")
     assert result.notes == ("'cost' is fixed or at its bound, and is treated as known.",)
     assert result.std_error == pytest.approx(2 * fixed.standard_errors()["time"], rel=1e-12)
+    for method in ("delta", "krinsky-robb"):
+        known = delta(fixed, {"double": "2 * cost", "time": "time"}, method=method)
+        assert known["double"].value == -1.0
+        assert np.isnan(
+            [known["double"].std_error, known["double"].z, known["double"].p, *known["double"].interval]
+        ).all()
+        assert known["time"].std_error > 0
+        assert str(known).splitlines()[7].split() == ["double", "-1", "known"]
+        assert known.to_dict()["rows"][0]["z"] is None
     table["never"] = np.where(table["took"] == 1, 0.0, 1.0)  # chosen alternatives never have it
     model = MNL().fit(read(table, features=["time", "never"]))
     assert model.estimates_.unbounded
     (row,) = delta(model, "time + never")
     assert (row.std_error, row.lower, row.upper, row.p) == (math.inf, -math.inf, math.inf, 1.0)
+    json.dumps(delta(model, "time + never").to_dict(), allow_nan=False)
 
 
 def test_results_are_printed_and_exported(model: MNL) -> None:

@@ -47,7 +47,8 @@ class DerivedEstimate:
     value
         Value at the estimates.
     std_error
-        Standard error. It is inf if the value depends on a coefficient without a finite estimate.
+        Standard error. It is inf if the value depends on a coefficient without a finite estimate, and nan if it depends
+        only on coefficients that are fixed or at their bounds.
     z, p
         z-statistic and two-sided p-value of the hypothesis that the value is 0.
     lower, upper
@@ -152,9 +153,10 @@ class DerivedEstimates(FormatsMixin):
         return data_frame(table, index="name", instead="rows")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
+        """Return the results as JSON values; numbers that are not finite become None."""
         rows = [
-            {**vars(row), "std_error": row.std_error if math.isfinite(row.std_error) else None} for row in self.rows
+            {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in vars(row).items()}
+            for row in self.rows
         ]
         return {
             "method": self.method,
@@ -171,8 +173,8 @@ class DerivedEstimates(FormatsMixin):
         ends = [f"{end:.3g}" for end in ((1 - self.level) / 2, (1 + self.level) / 2)]
         cells = [["expression", "value", "std err", "z", "p", *ends]]
         for row in self.rows:
-            figures = [f"{row.value:.4g}", f"{row.std_error:.3g}", f"{row.z:.2f}", f"{row.p:.3f}"]
-            cells.append([row.name, *figures, f"{row.lower:.4g}", f"{row.upper:.4g}"])
+            tested = [f"{row.std_error:.3g}", f"{row.z:.2f}", f"{row.p:.3f}", f"{row.lower:.4g}", f"{row.upper:.4g}"]
+            cells.append([row.name, f"{row.value:.4g}", *(["known", *[""] * 4] if np.isnan(row.std_error) else tested)])
         return ResultContent(title="Functions of coefficients", facts=facts, cells=cells, notes=self.notes)
 
     def __repr__(self) -> str:
@@ -273,7 +275,12 @@ def delta(
         std_errors = samples.std(axis=0, ddof=1)
         lower, upper = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
         p = list(p_values(samples))
-    # 3. A value that depends on a coefficient without a finite estimate has no finite standard error.
+    # 3. A value that depends on known coefficients alone has no standard error, as these coefficients have none.
+    known = [estimates.names.index(name) for name in (*estimates.fixed, *estimates.at_bound)]
+    is_known = ~np.delete(gradients, known, axis=1).any(axis=1)
+    std_errors, lower, upper = (np.where(is_known, np.nan, figures) for figures in (std_errors, lower, upper))
+    p = np.where(is_known, np.nan, p).tolist()
+    # 4. A value that depends on a coefficient without a finite estimate has no finite standard error.
     unbounded = [estimates.names.index(name) for name in estimates.unbounded]
     is_unbounded = (gradients[:, unbounded] != 0).any(axis=1)
     std_errors = np.where(is_unbounded, np.inf, std_errors)
