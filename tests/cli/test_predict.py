@@ -209,6 +209,37 @@ def test_csv_to_other_formats_loses_nothing(
     assert (predicted["price"], predicted["share"]) == ([2.5, 3.25, 1.75, 4.0], [0.5, 1.5, 2.25, 3.75])
 
 
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet", "out.arrow", "folder"])
+@pytest.mark.parametrize("rows", [1, 30_000], ids=["first block", "later block"])
+def test_unused_columns_need_not_be_utf8(
+    rows: int, out: str, cli: Run, model_and_table: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The name in the last row is in Latin-1. All ways of prediction accept it, and write its bytes unchanged."""
+    lines = [f"{k},{price},caf\u00e9,{k}.5" for k in range(rows) for price in (1.5, 2.0)]
+    content = "\n".join(["set,price,name,share", *lines, ""]).encode() + "-1,3.0,n\u00e9e,0.5\n".encode("latin-1")
+    (tmp_path / "odd.csv").write_bytes(content)
+    expected = load(model_and_table[0]).predict_proba(tmp_path / "odd.csv")
+    result = cli("predict", model_and_table[0], tmp_path / "odd.csv", "-o", tmp_path / out)
+    assert result.status == 0, result.err
+    if out == "out.csv":
+        written = (tmp_path / out).read_bytes().splitlines()
+        assert [line.rpartition(b",")[0] for line in written] == content.splitlines()
+        return
+    predicted = read(tmp_path / ("folder/odd.parquet" if out == "folder" else out)).to_pydict()
+    assert (predicted["name"][0], predicted["name"][-1]) == ("caf\u00e9".encode(), b"n\xe9e")
+    assert predicted["share"][:3] + predicted["set"][-1:] == [0.5, 0.5, 1.5 if rows > 1 else 0.5, -1]
+    np.testing.assert_allclose(predicted["probability"], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet", "folder"])
+def test_columns_of_the_model_must_be_utf8(
+    out: str, cli: Run, model_and_table: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "odd.csv").write_bytes("set,price\n1,2\né,3\n".encode("latin-1"))
+    result = cli("predict", model_and_table[0], tmp_path / "odd.csv", "-o", tmp_path / out)
+    assert "odd.csv: the file is not UTF-8 text. Save it as UTF-8" in result.message
+
+
 @pytest.mark.parametrize("out", ["out.csv", "out.parquet", "folder"])
 @pytest.mark.parametrize("ids", [("-0", "0"), ("inf", "1"), (" 1", "2 "), ("1.5", "2")])
 def test_ids_are_written_unchanged(

@@ -66,27 +66,50 @@ class CsvFile:
         return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
 
     def copy(self, numbers: Collection[str], names: Collection[str]) -> pa.Table:
-        """Read all columns as they are written. Only empty values count as missing."""
+        """Read all columns as they are written. Only empty values count as missing.
+
+        Columns that are not UTF-8 text are read as bytes, unless they are in ``numbers`` or ``names``.
+        """
         formats = formats_for_copy(self.names, numbers, names)
-        return as_numbers(self._typed(self.names, formats, compact=False, null_words=[""]), formats)
+        try:
+            table = self._typed(self.names, formats, compact=False, null_words=[""])
+        except pa.ArrowInvalid:
+            binary = self.columns_of_bytes() - {*numbers, *names}
+            if not binary:
+                raise
+            formats = {name: form for name, form in formats.items() if name not in binary}
+            table = self._typed(self.names, formats, compact=False, null_words=[""], binary=binary)
+        return as_numbers(table, formats)
+
+    def columns_of_bytes(self) -> set[str]:
+        """Return the columns with values that are not UTF-8 text."""
+        undecodable: set[str] = set()
+        for batch in self.batches(self.names, dict.fromkeys(self.names, pa.binary()), []):
+            undecodable |= {name for name in self.names if not _is_utf8(batch.column(name))}
+        return undecodable
 
     def _typed(
-        self, columns: list[str], text: Collection[str], compact: bool, null_words: list[str] | None = None
+        self,
+        columns: list[str],
+        text: Collection[str],
+        compact: bool,
+        null_words: list[str] | None = None,
+        binary: Collection[str] = (),
     ) -> pa.Table:
-        """Read columns with the types guessed from the first rows.
+        """Read columns with the types guessed from the first rows, and those in ``binary`` as bytes.
 
         If later rows contradict a guess, Arrow infers the types.
         """
         self.require_closed_quotes()
         string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
-        declared = {name: string for name in columns if name in text}
+        declared = {name: string for name in columns if name in text} | dict.fromkeys(binary, pa.binary())
         guessed = {name: self.guess(name, string, compact) for name in columns}
         try:
             table = self._read(columns, guessed | declared, compact, null_words)
         except pa.ArrowInvalid:
             table = self._read(columns, declared, compact, null_words)
         for name, kind in zip(table.column_names, table.schema.types, strict=True):
-            if pa.types.is_binary(value_type(kind)):
+            if pa.types.is_binary(value_type(kind)) and name not in binary:
                 raise pa.ArrowInvalid(f"invalid UTF8 data in column {name!r}")
         return table
 
@@ -142,6 +165,15 @@ class CsvFile:
     def stream(self) -> Any:
         """Open the file for reading from its beginning."""
         return _stream(self.path)
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    """Return True if all values of a binary column are UTF-8 text."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def separator_of(path: Path) -> str:

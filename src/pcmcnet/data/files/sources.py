@@ -237,7 +237,8 @@ class CsvStream(TableStream):
     """A CSV file, plain or gzipped. A first pass counts the rows and checks the guessed types.
 
     ``formats`` are the number formats that allow a text column to be read as numbers. ``null_words`` are the texts that
-    mean a missing value. If ``null_words`` is None, Arrow's default list is used.
+    mean a missing value. If ``null_words`` is None, Arrow's default list is used. Columns in ``may_be_bytes`` are read
+    as bytes if they are not UTF-8 text.
     """
 
     source: CsvFile
@@ -250,8 +251,10 @@ class CsvStream(TableStream):
         text: Collection[str],
         formats: Mapping[str, Sequence[NumberFormat]],
         null_words: list[str] | None = None,
+        may_be_bytes: Collection[str] = (),
     ) -> None:
         super().__init__(path, source, columns)
+        self.may_be_bytes = frozenset(may_be_bytes)
         self.formats = {name: formats[name] for name in columns if name in formats}
         self.text = [name for name in columns if name in text or name in self.formats]
         self.null_words = null_words
@@ -276,11 +279,13 @@ class CsvStream(TableStream):
             try:
                 return self._first_pass(types)
             except pa.ArrowInvalid:
-                return self._first_pass(self._widened_types(types))
+                binary = self.source.columns_of_bytes() & self.may_be_bytes if self.may_be_bytes else set()
+                return self._first_pass(self._widened_types(types, binary))
 
     def _first_pass(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
         """Read the file once. Return the final types (numbers instead of text if possible) and the number of rows."""
-        rows, detectors = 0, {name: FormatDetector(formats) for name, formats in self.formats.items()}
+        texts = {name: formats for name, formats in self.formats.items() if types[name] == pa.string()}
+        rows, detectors = 0, {name: FormatDetector(formats) for name, formats in texts.items()}
         for batch in self.source.batches(self.columns, types, self.null_words):
             rows += int(batch.num_rows)
             for name, detector in detectors.items():
@@ -290,14 +295,15 @@ class CsvStream(TableStream):
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
         yield from self.source.batches(self.columns, self._types_and_rows[0], self.null_words)  # the file is one unit
 
-    def _widened_types(self, types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Return the narrowest types that fit the whole file."""
+    def _widened_types(self, types: dict[str, pa.DataType], binary: Collection[str]) -> dict[str, pa.DataType]:
+        """Return the narrowest types that fit the whole file, and the binary type of the columns in ``binary``."""
         candidates = {name: [types[name], *_WIDER_TYPES] for name in self.columns if name not in self.text}
-        for batch in self.source.batches(self.columns, dict.fromkeys(self.columns, pa.string()), self.null_words):
+        texts = {name: pa.binary() if name in binary else pa.string() for name in self.columns}
+        for batch in self.source.batches(self.columns, texts, self.null_words):
             for name, kinds in candidates.items():
                 while not _can_cast(batch.column(name), kinds[0]):
                     kinds.pop(0)
-        return {name: candidates[name][0] if name in candidates else pa.string() for name in self.columns}
+        return {name: candidates[name][0] if name in candidates else texts[name] for name in self.columns}
 
 
 def _plain_text(schema: pa.Schema, coded: Collection[str]) -> list[str]:
@@ -349,5 +355,6 @@ def open_as_written(path: Path, numbers: Collection[str], names: Collection[str]
         require_columns(source.names, source.names, where=str(path))
         if isinstance(source, CsvFile):
             formats = formats_for_copy(source.names, numbers, names)
-            return CsvStream(path, source, source.names, (), formats, null_words=[""])
+            may_be_bytes = {*source.names} - {*numbers, *names}
+            return CsvStream(path, source, source.names, (), formats, null_words=[""], may_be_bytes=may_be_bytes)
         return _STREAMS[type(source)](path, source, source.names)
