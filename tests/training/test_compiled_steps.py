@@ -12,12 +12,14 @@ import torch
 from choice_tables import ROLES, read, trips
 from pcmcnet import PCMCNet
 from pcmcnet.data.encoder import learn_encoder
+from pcmcnet.errors import TrainingError
 from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps
+from pcmcnet.training.loop import train
 from pcmcnet.training.prediction import predict
 from pcmcnet.training.step import Steps, steps_for
 
@@ -136,6 +138,22 @@ def test_a_fit_learns_the_same_and_can_be_interrupted(monkeypatch: pytest.Monkey
     calls.clear()
     np.testing.assert_allclose(model.fit(data, progress=False).predict_proba(data), at_once, atol=1e-4)
     assert not calls
+
+
+@needs_compiled
+@pytest.mark.parametrize("kind", ["compiled", "pytorch"])
+@pytest.mark.parametrize("batch_size", [16, 40])
+def test_equal_alternatives_give_no_gradient(kind: str, batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All alternatives of a set equal its first one, so the gradient is 0 up to rounding errors."""
+    data, config, network, _ = both(NUMBERS, hidden=(9, 8), utility="none")
+    first = data.starts.repeat_interleave(data.counts)
+    equal = replace(data, numeric=data.numeric[first], categorical=data.categorical[first])
+    if kind == "pytorch":
+        monkeypatch.setattr(compiled_steps, "compiled_library", lambda: None)
+    assert (type(steps_for(network, equal, config)) is CompiledSteps) is (kind == "compiled")
+    with pytest.raises(TrainingError, match="epoch 1: no gradient reached the weights"):
+        train(network, equal, replace(config, batch_size=batch_size))
+    train(network, data, replace(config, epochs=1))
 
 
 @needs_compiled

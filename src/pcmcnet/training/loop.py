@@ -48,6 +48,10 @@ from pcmcnet.training.step import EpochPlan, Steps, StepSums, steps_for
 
 SECONDS_BETWEEN_STATES = 300.0  # within an epoch; states are saved between two parts of the source
 MIN_GAIN_STANDARD_ERRORS = 2.0  # by which an earlier epoch must beat the last
+# Norm of the gradient, relative to the loss, up to which the gradient of untrained weights counts as rounding errors.
+# The derivative of the loss by a score is at most 1, and is rounded to float32 (2**-24). If no feature differs between
+# alternatives, these derivatives cancel, exactly or up to a few roundings, depending on the order of the sums.
+MAX_ROUNDED_GRADIENT = 2.0**-22
 MIN_REPORTED_RISE = 0.1  # smallest rise of the training loss that is reported as divergence
 
 log = logging.getLogger("pcmcnet")
@@ -249,14 +253,18 @@ def _copy_weights(state: RunState, steps: Steps) -> None:
 
 
 def _require_finite(entry: dict[str, Any]) -> None:
-    """Raise TrainingError if a loss of an epoch is not finite, or if the gradient is 0."""
+    """Raise TrainingError if a loss of an epoch is not finite, or if the gradient is 0.
+
+    In the first epoch, rounding errors count as 0. Later, a gradient of this size may also mean that training has
+    converged.
+    """
     epoch, loss, norm, held_out = (entry[k] for k in ("epoch", "train_loss", "gradient_norm", "valid_loss"))
     if not all(map(math.isfinite, (loss, norm, held_out or 0.0))):
         raise TrainingError(
             f"epoch {epoch}: the loss is no longer finite (training loss {loss}, validation loss {held_out}, gradient "
             f"norm {norm}). Lower lr, or set clip. The last good state is in the run folder, if a run folder was given."
         )
-    if norm == 0:
+    if norm <= (MAX_ROUNDED_GRADIENT * loss if epoch == 1 else 0.0):
         raise TrainingError(
             f"epoch {epoch}: no gradient reached the weights, so the model cannot learn. Either no feature differs "
             f"between the alternatives of any choice set or, with rate='relu', all rates are dead: lower lr, or use "
