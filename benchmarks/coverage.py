@@ -82,8 +82,8 @@ class PanelDesign:
         tastes = np.repeat(-1 + 0.8 * rng.standard_normal(PERSONS), CHOICES)
         return self.table((self.utilities(tastes, self.cost) + rng.gumbel(size=(SETS, J))).argmax(1))
 
-    def dearer(self) -> tuple[Floats, pn.ChoiceData]:
-        """Return the costs (S, J) with alternative a 20% dearer, and a table with these costs."""
+    def raised_cost(self) -> tuple[Floats, pn.ChoiceData]:
+        """Return the costs (S, J) with alternative a 20% more expensive, and a table with these costs."""
         cost = self.cost * np.array([1.2, 1.0, 1.0])
         return cost, self.table(np.zeros(SETS), cost=cost.ravel())
 
@@ -145,11 +145,11 @@ class Coverage:
 def logits() -> list[Row]:
     """Measure the coverage of 95% intervals of a logit: the delta method, and the bootstrap by person."""
     design = PanelDesign()
-    expected, (_, dearer) = design.expected_logit(), design.dearer()
+    expected, (_, raised) = design.expected_logit(), design.raised_cost()
     b = expected.coefficients
 
     def statistic(model: Any) -> dict[str, float]:
-        return {"time": model.coefficients["time"], "share": share_of_first(model, dearer)}
+        return {"time": model.coefficients["time"], "share": share_of_first(model, raised)}
 
     coverage = Coverage({"ratio (delta method)": b["time"] / b["cost"], **statistic(expected)})
     for seed in range(LOGIT_PANELS):
@@ -164,26 +164,26 @@ def logits() -> list[Row]:
 def networks() -> list[Row]:
     """Measure the coverage of 95% intervals of a scenario's share, for the bootstrap of a small PCMC-Net."""
     design = PanelDesign()
-    cost, dearer = design.dearer()
+    cost, raised = design.raised_cost()
     before, after = (design.probabilities(c)[:, 0].mean() for c in (design.cost, cost))
     coverage = Coverage({"share": after, "change": after - before})
     for seed in range(NETWORK_PANELS):
         data = design.panel(seed)
         model = pn.PCMCNet(**NETWORK).fit(data, seed=seed, progress=False)
-        coverage.add_bootstrap(bootstrapped(model, data, shares_in(data, dearer), seed))
+        coverage.add_bootstrap(bootstrapped(model, data, shares_in(data, raised), seed))
     return coverage.print("coverage of 95% intervals of a small PCMC-Net")
 
 
 def starts() -> list[Row]:
     """Compare the standard errors of replicates from new weights and from the weights of the fitted network."""
     design = PanelDesign()
-    _, dearer = design.dearer()
+    _, raised = design.raised_cost()
     errors: dict[str, list[Floats]] = {"new weights": [], "fitted weights": []}
     values = []
     for seed in range(START_PANELS):
         data = design.panel(seed)
         model = pn.PCMCNet(**NETWORK).fit(data, seed=seed, progress=False)
-        statistic = shares_in(data, dearer)
+        statistic = shares_in(data, raised)
         values.append(list(statistic(model).values()))
         errors["new weights"].append(bootstrapped(model, data, statistic, seed).draws.std(axis=0, ddof=1))
         warm = []
@@ -225,11 +225,11 @@ def canada() -> list[Row]:
     return table.rows
 
 
-def shares_in(data: pn.ChoiceData, dearer: pn.ChoiceData) -> Callable[[Any], dict[str, float]]:
-    """Return a statistic: the share of alternative a if it is 20% dearer, and the change in its share."""
+def shares_in(data: pn.ChoiceData, raised: pn.ChoiceData) -> Callable[[Any], dict[str, float]]:
+    """Return a statistic: the share of alternative a if it is 20% more expensive, and the change in its share."""
 
     def statistic(model: Any) -> dict[str, float]:
-        share = share_of_first(model, dearer)
+        share = share_of_first(model, raised)
         return {"share": share, "change": share - share_of_first(model, data)}
 
     return statistic

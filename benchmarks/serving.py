@@ -11,9 +11,9 @@ With ``--hostile``, 64 clients send requests for ``--seconds`` without hostile c
 tenth of hostile clients. Both alternate every ten seconds, so that other load on the machine affects both. Hostile
 clients abandon large requests, send four megabytes of brackets or broken JSON, or send a head or a body byte by byte.
 
-With ``--large``, ten clients send requests for one set for ``--seconds`` per kind, in turn without other clients and
-beside ten clients that ask for offers from 50 alternatives, for the rates of a set of 500, or for the probabilities of
-500 sets, and beside all thirty.
+With ``--large``, ten clients send requests for one set for ``--seconds`` per kind: in turn without other clients, while
+ten more clients ask for offers from 50 alternatives, for the rates of a set of 500, or for the probabilities of 500
+sets, and while all thirty of them do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pcmcnet.datasets import airline
 from pcmcnet.models import PCMCNet
 
 CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # TURN: seconds
-FEW = 10  # good clients, and clients of each kind of large request
+PER_KIND = 10  # clients with small requests, and clients with each kind of large request
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
 
 
@@ -211,11 +211,11 @@ def with_hostile(process: subprocess.Popen[str], address: str, sets: list[dict[s
             print(f"{name}: {summary}{attacks}", flush=True)
     print(f"{CLIENTS} clients, 1 set each; with and without {HOSTILE} hostile clients")
     slowest = []
-    for name, all_ in latencies.items():
-        p50, p99 = 1e3 * np.quantile(np.array(all_), [0.5, 0.99])
+    for name, times in latencies.items():
+        p50, p99 = 1e3 * np.quantile(np.array(times), [0.5, 0.99])
         slowest.append(p99)
         print(
-            f"{name:<8} p50 {p50:.0f} ms, p99 {p99:.0f} ms, {len(all_) / seconds:.0f} requests/s, statuses "
+            f"{name:<8} p50 {p50:.0f} ms, p99 {p99:.0f} ms, {len(times) / seconds:.0f} requests/s, statuses "
             f"{dict(statuses[name])}, MB {megabytes[name][0]:.0f} to {megabytes[name][-1]:.0f}"
         )
     print(f"p99 with / without hostile clients: {slowest[1] / slowest[0]:.2f}")
@@ -230,46 +230,48 @@ def large_requests(sets: list[dict[str, Any]]) -> dict[str, list[bytes]]:
         return {**sets[k], "alternatives": (several * 10)[:n]}
 
     return {
-        "offers": [message("offer", {"set": wide(k, 50), "revenue": "totalPrice"}) for k in range(FEW)],
-        "rates": [message("rates", {"set": wide(k, 500)}) for k in range(FEW)],
-        "probabilities": [request((sets[k:] + sets[:k]) * 5) for k in range(FEW)],
+        "offers": [message("offer", {"set": wide(k, 50), "revenue": "totalPrice"}) for k in range(PER_KIND)],
+        "rates": [message("rates", {"set": wide(k, 500)}) for k in range(PER_KIND)],
+        "probabilities": [request((sets[k:] + sets[:k]) * 5) for k in range(PER_KIND)],
     }
 
 
-def beside_large(address: str, sets: list[dict[str, Any]], seconds: float) -> None:
-    """Send requests for one set, in turn alone and beside large requests, and print the latencies by kind."""
+def with_large(address: str, sets: list[dict[str, Any]], seconds: float) -> None:
+    """Send requests for one set, with each kind of large request and without, and print the latencies by kind."""
     small, large = [request([one]) for one in sets], large_requests(sets)
     kinds = {"none": [], **{name: [name] for name in large}, "all": list(large)}
     latencies: dict[str, list[float]] = {name: [] for name in kinds}
     answers = {name: {kind: Counter[int]() for kind in of} for name, of in kinds.items()}
     statuses = Counter[int]()
-    asyncio.run(load(address, small, FEW, 2))  # warm
+    asyncio.run(load(address, small, PER_KIND, 2))  # warm
     asyncio.run(load(address, large["offers"][:1], 1, 1))
     for _ in range(max(1, round(seconds / TURN))):
         for name, of in kinds.items():
-            others = [ClientProcess(load, address, large[kind], FEW, TURN + 4) for kind in of]
+            others = [ClientProcess(load, address, large[kind], PER_KIND, TURN + 4) for kind in of]
             if others:
                 time.sleep(3)  # until they have started
-            result = measure(address, small, FEW, TURN)
+            result = measure(address, small, PER_KIND, TURN)
             latencies[name] += result["latencies"]
             statuses += result["statuses"]
             for kind, other in zip(of, others, strict=True):
                 answers[name][kind] += other.result()["statuses"]
             print(f"{name}: p99 {1e3 * np.quantile(result['latencies'], 0.99):.0f} ms", flush=True)
-    print(f"{FEW} clients, 1 set each, statuses {dict(statuses)}; beside {FEW} clients of each kind")
+    print(
+        f"{PER_KIND} clients with 1 set, statuses {dict(statuses)}; {PER_KIND} clients for each kind of large request"
+    )
     base = np.quantile(latencies["none"], 0.99)
-    for name, all_ in latencies.items():
-        p50, p99, slowest = 1e3 * np.quantile(all_, [0.5, 0.99, 1.0])
+    for name, times in latencies.items():
+        p50, p99, slowest = 1e3 * np.quantile(times, [0.5, 0.99, 1.0])
         texts = "; ".join(f"{kind} {dict(counts)}" for kind, counts in answers[name].items())
         ratio = p99 / (1e3 * base)
-        print(f"{name:<15}{p50:>8.0f}{p99:>8.0f}{slowest:>8.0f}{ratio:>8.2f}{len(all_):>8}  {texts}")
+        print(f"{name:<15}{p50:>8.0f}{p99:>8.0f}{slowest:>8.0f}{ratio:>8.2f}{len(times):>8}  {texts}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20, help="total time, shared by the rows of the table")
     parser.add_argument("--hostile", action="store_true", help="64 clients, with and without hostile clients")
-    parser.add_argument("--large", action="store_true", help="10 clients, alone and beside clients of large requests")
+    parser.add_argument("--large", action="store_true", help="10 clients, with and without large requests of others")
     arguments = parser.parse_args()
     seconds = arguments.seconds / len(SHAPES)
     with tempfile.TemporaryDirectory() as folder:
@@ -282,7 +284,7 @@ def main() -> None:
                 if arguments.hostile:
                     with_hostile(process, address, sets, arguments.seconds)
                 if arguments.large:
-                    beside_large(address, sets, arguments.seconds)
+                    with_large(address, sets, arguments.seconds)
             finally:
                 process.terminate()
                 process.wait()

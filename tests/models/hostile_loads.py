@@ -183,7 +183,7 @@ def report(text: str) -> None:
 
 
 class TooManyCallsError(BaseException):
-    """A load takes too long. This is no ordinary exception, so that the library does not handle it."""
+    """A load takes too long. The class is not a subclass of Exception, so the library does not catch it."""
 
 
 @contextmanager

@@ -190,7 +190,7 @@ def test_damaged_trees_are_refused(change: dict[str, Callable[[Any], Any]], tmp_
 
 
 def signed_table(seed: int, slope: float = 0.3) -> Table:
-    """Return sets of two to four whose choices favour dear alternatives, with a quality and an age."""
+    """Return sets of two to four whose choices favour expensive alternatives, with a quality and an age."""
     table = trips(60, seed, slope=slope)
     return {"s": table["trip"], **{name: table[name] for name in ("took", "price", "minutes", "comfort", "income")}}
 

@@ -354,7 +354,7 @@ def test_a_damaged_checkpoint_is_an_error_and_leaves_no_model_out(trips: ChoiceD
 
 
 def dear_is_chosen(signs: dict[str, Any]) -> ChoiceData:
-    """Return trips in which dear alternatives are chosen; the name of the price needs quotes in a formula."""
+    """Return trips in which expensive alternatives are chosen; the name of the price needs quotes in a formula."""
     table = trip_table(80, slope=0.3)
     table["ticket price"] = table.pop("price")
     return read(table, features=["ticket price", "minutes"], signs=signs)

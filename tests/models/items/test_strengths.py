@@ -41,7 +41,7 @@ def test_a_chain_of_wins_does_not_connect_all_items() -> None:
 
 
 def test_groups_without_a_common_set_are_found() -> None:
-    """Items 0, 1 and 2, 3 meet each other; item 4 meets nobody. The second group has no finite estimate."""
+    """Items 0 and 1 share sets, and so do 2 and 3; item 4 is in no set. The second group has no finite estimate."""
     sets = duels((0, 1, 1, 1), (2, 3, 1, 0))
     groups = connected_groups(sets.items, sets.offsets, 5)
     assert groups.tolist() == [0, 0, 1, 1, 2]
