@@ -51,6 +51,7 @@ from pcmcnet.selection import (
     sample_sets,
 )
 from pcmcnet.training import compiled_steps, loop
+from pcmcnet.training import config as training_config
 from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
 from pcmcnet.training.run_folder import SEARCH
@@ -460,6 +461,17 @@ def test_a_trial_is_half_as_long_as_a_fit(data: ChoiceData) -> None:
     assert len(fits.losses_by_epoch(1.0)) == 1
     assert fits.fitted_sets == 45
     assert fits.held_out_sets == 30
+
+
+def test_signs_lengthen_the_fit_but_not_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of 8 epochs in a trial; the fit takes 12."""
+    monkeypatch.setattr(training_config, "DEFAULT_EPOCHS", 8)
+    model = PCMCNet(hidden=(4,), members=1, monotone={"x": "increasing"}, weight_decay=1.0)
+    table = choices(60)
+    fits = ShortFits.of(model._trainer(table, None, FitRun(seed=0, device="cpu")), table, None)
+    assert fits is not None
+    assert len(fits.losses_by_epoch(1.0)) == 4
+    assert model.fit(table, progress=False).record_.epochs == 12
 
 
 # -- held-out folds -------------------------------------------------------------------------------------------------

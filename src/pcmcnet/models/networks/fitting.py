@@ -83,7 +83,7 @@ DECAYS = (64.0, 16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
 SMALL_TABLE_RUNGS = 6  # rungs of the ladder that small tables use
 FIRST_RUNGS = (2, 3)  # where the search begins
 MAX_SHIFT = 0.25  # largest distance between the decay and the best rung, in rungs
-TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit: the best decay is nearly the same
+TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit without signs: the best decay is nearly the same
 MAX_CLASSES = 4
 CLASS_PATIENCE = 2  # numbers of classes in a row without a gain: three groups of people may need three classes
 BIN_PERIODS = (0, 3, 2)  # none of the members has bins, every third, every second
@@ -503,7 +503,8 @@ class ShortFits:
         fold, encoder, config = self.folds[k], self.encoders[k], self.trainer.config
         if bins:
             encoder = encoder.with_knots(fold.train).with_bins(bins)
-        length = max(round(TRIAL_LENGTH * self.trainer.epochs), 1)
+        # Trials without the additional epochs of a fit with signs choose as well.
+        length = max(round(TRIAL_LENGTH * replace(self.trainer, length=1.0).epochs), 1)
         short = replace(config, epochs=length, min_delta="noise", weight_decay=decay)
         trained = self.trainer.train(fold.train, fold.held_out, short, classes=classes, encoder=encoder)
         if is_plain:
