@@ -584,7 +584,7 @@ class _DrawStore:
 
 
 def _model_digest(model: ChoiceModel) -> str:
-    """Return a hash of the state of a model, which is the same if a script fits the model again."""
+    """Return a hash of the state of a model. Two identical fits have the same hash, although their durations differ."""
     digest = hashlib.sha256()
     for name, content in sorted(state_files(model).items()):
         is_json = name.endswith(".json")
