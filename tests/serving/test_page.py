@@ -64,7 +64,9 @@ def test_a_price_that_attracts_is_a_caveat_on_the_page(visit: Callable[..., Any]
     model = MNL().fit(data, progress=False)
     assert len(model.caveats) == 1
     with serving(model) as where:
-        expect(visit(where).locator("#caveats li")).to_have_text([f"T{model.caveats[0][1:]}."])
+        page = visit(where)
+        expect(page.locator("#caveats li")).to_have_text([f"T{model.caveats[0][1:]}."])
+        page.wait_for_load_state("networkidle")  # the server stops only after it has answered all requests
 
 
 def test_copies_share_their_probability(address: str, visit: Callable[..., Any]) -> None:

@@ -137,6 +137,7 @@ def train(
             entry = _epoch(steps, config, state, seed=seed, writer=writer)
             entry["valid_loss"] = None if valid is None else mean_nll(network, valid, config, steps.nll)
             _require_finite(entry)
+            _require_gradient(entry, data)
             _advance(state, entry, steps, config)
             writer.save(state)
             report(entry)
@@ -253,18 +254,23 @@ def _copy_weights(state: RunState, steps: Steps) -> None:
 
 
 def _require_finite(entry: dict[str, Any]) -> None:
-    """Raise TrainingError if a loss of an epoch is not finite, or if the gradient is 0.
-
-    In the first epoch, rounding errors count as 0. Later, a gradient of this size may also mean that training has
-    converged.
-    """
+    """Raise TrainingError if a loss of an epoch, or its gradient, is not finite."""
     epoch, loss, norm, held_out = (entry[k] for k in ("epoch", "train_loss", "gradient_norm", "valid_loss"))
     if not all(map(math.isfinite, (loss, norm, held_out or 0.0))):
         raise TrainingError(
             f"epoch {epoch}: the loss is no longer finite (training loss {loss}, validation loss {held_out}, gradient "
             f"norm {norm}). Lower lr, or set clip. The last good state is in the run folder, if a run folder was given."
         )
-    if norm <= (MAX_ROUNDED_GRADIENT * loss if epoch == 1 else 0.0):
+
+
+def _require_gradient(entry: dict[str, Any], data: Source) -> None:
+    """Raise TrainingError if the gradient of an epoch is 0, or consists of rounding errors.
+
+    If a feature differs between alternatives, a tiny gradient may also mean that the untrained weights are optimal.
+    """
+    epoch, norm = entry["epoch"], entry["gradient_norm"]
+    is_rounded = epoch == 1 and norm <= MAX_ROUNDED_GRADIENT * entry["train_loss"]
+    if norm == 0 or (is_rounded and not any(chunk.varies_within_sets() for chunk in data.chunks())):
         raise TrainingError(
             f"epoch {epoch}: no gradient reached the weights, so the model cannot learn. Either no feature differs "
             f"between the alternatives of any choice set or, with rate='relu', all rates are dead: lower lr, or use "
