@@ -474,6 +474,14 @@ def test_every_seed_leads_to_the_best_of_100_starts() -> None:
     )
 
 
+def test_all_starts_converge_if_coefficients_are_at_bounds() -> None:
+    """This panel has one maximum with two classes: with bounds between the coefficients of the classes, too."""
+    data = read_panel(panel(150, income=1.5))
+    for bounds in ({"cost": (-1.0, None)}, {"cost": (-1.0, None), "time": (-1.0, None)}, {"cost": (0.0, None)}):
+        starts = LatentClassMNL(classes=2, bounds=bounds).fit(data).record_.starts
+        assert (starts.starts, starts.at_maximum, starts.next_best) == (20, 20, None)
+
+
 def test_more_starts_are_run_while_they_find_different_maxima() -> None:
     """20 starts at one maximum suffice: expected are 1 (20 - 1) / (20 - 1 - 2) = 1.1 maxima, of which 1 is known.
 

@@ -41,6 +41,21 @@ def test_values_are_clipped_and_those_at_bounds_are_named() -> None:
     np.testing.assert_allclose(high, [3, 0, 1], atol=1e-12)
 
 
+def test_parameters_are_blocked_by_the_bounds_that_the_gradient_points_to() -> None:
+    """Fixed parameters are always blocked, and no parameter is blocked between bounds, or if its gradient is 0."""
+    result = parameters(fixed={"time": -1.0}, bounds={"price": (None, 0.0), "wait": (0.1, 0.3)})
+    at = {"time": -1.0, "price": 0.0, "wait": 0.1}
+    x = np.array([at.get(name, 0.0) for name in result.names])
+    signs = {"up": np.ones(len(x)), "down": -np.ones(len(x)), "flat": np.zeros(len(x))}
+    blocked = {
+        name: [label for label, is_blocked in zip(result.names, result.blocked(x, g), strict=True) if is_blocked]
+        for name, g in signs.items()
+    }
+    assert set(blocked["up"]) == {"time", "price"}
+    assert set(blocked["down"]) == {"time", "wait"}
+    assert blocked["flat"] == ["time"]
+
+
 @pytest.mark.parametrize("option", ["fixed", "start", "bounds"])
 def test_an_unknown_name_is_refused_with_a_suggestion(option: str) -> None:
     value: Any = (None, 0.0) if option == "bounds" else 1.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import (
@@ -214,17 +214,18 @@ class LatentClassLikelihood:
 
     def direction(self, at: MixturePoint, r: Floats) -> Floats:
         """Return the Newton step (P,) of the M-step, block by block, given posterior shares r."""
-        roots = self._roots(*self._complete_information(at, r))
-        return np.asarray(roots @ (roots.T @ self._gradient(at, r)))
+        gradient = self._gradient(at, r)
+        roots = self._roots(*self._complete_information(at, r), self.within.blocked(at.x, gradient))
+        return np.asarray(roots @ (roots.T @ gradient))
 
-    def _roots(self, blocks: list[slice], information: list[Floats]) -> Floats:
+    def _roots(self, blocks: list[slice], information: list[Floats], blocked: Bools) -> Floats:
         """Return W (P, P) such that W W' is the inverse of the block-diagonal information.
 
-        Eigenvalues are treated as in ``magnitudes``. Rows of fixed parameters are 0, so that no step changes them.
+        Eigenvalues are treated as in ``magnitudes``. Rows of blocked parameters are 0, so that no step changes them.
         """
         out = np.zeros((self.n_parameters, self.n_parameters))
         for block, each in zip(blocks, information, strict=True):
-            free = np.flatnonzero(~self.within.fixed[block])
+            free = np.flatnonzero(~blocked[block])
             at, scale = np.arange(self.n_parameters)[block][free], 1 / self.spread[block][free]
             values, vectors = eigh(each[np.ix_(free, free)] * np.outer(scale, scale))
             out[np.ix_(at, at)] = scale[:, None] * vectors / np.sqrt(magnitudes(values))
@@ -236,11 +237,13 @@ class LatentClassLikelihood:
         If no step increases the objective, the point does not change.
         """
         # 1. In units of the complete-data information (coordinates W^-1 dx), find the eigenvectors of the missing
-        #    information. Along each, the observed information is 1 - missing; EM takes it to be 1.
-        roots = self._roots(*self._complete_information(at, at.r))
+        #    information. Along each, the observed information is 1 - missing; EM takes it to be 1. A parameter stays on
+        #    a bound that it would cross: after clipping, a step that moves it may not gain anything.
+        gradient = self._gradient(at, at.r)
+        roots = self._roots(*self._complete_information(at, at.r), self.within.blocked(at.x, gradient))
         missing, vectors = eigh(roots.T @ self._missing_information(at) @ roots)
         observed, axes = 1 - missing, roots @ vectors
-        size, slope = np.maximum(np.abs(observed), FLAT), axes.T @ self._gradient(at, at.r)
+        size, slope = np.maximum(np.abs(observed), FLAT), axes.T @ gradient
         # 2. Divide the slope along each eigenvector by its information, at least ``damping``. After a step that gains
         #    more than half of what the quadratic model expects, reduce the damping; else increase it.
         for _ in range(_MAX_TRIES):

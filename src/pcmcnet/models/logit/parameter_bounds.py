@@ -107,6 +107,11 @@ class Parameters:
         """Return True for each parameter that is not fixed and is on a bound."""
         return ~self.fixed & (np.equal(x, self.low) | np.equal(x, self.high))
 
+    def blocked(self, x: Floats, gradient: Floats) -> Bools:  # (K,), (K,) -> (K,)
+        """Return True for each parameter that is fixed, or on a bound that a step along the gradient would cross."""
+        crosses: Bools = ((x <= self.low) & (gradient < 0)) | ((x >= self.high) & (gradient > 0))
+        return self.fixed | crosses
+
     def step_limits(self, x: Floats, scale: Floats) -> tuple[Floats, Floats]:  # (K,), (K,) -> (K,), (K,)
         """Return the largest feasible steps down and up, in units of ``scale``."""
         return (self.low - x) / scale, (self.high - x) / scale
