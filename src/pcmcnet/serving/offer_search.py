@@ -3,6 +3,9 @@
 A search runs Python code for up to a few seconds. In a thread of the server, it would hold the interpreter lock and so
 delay the threads that read and answer other requests. All services of the server share one search process, which
 starts with the first search. The number of searches in progress is limited; further requests get status 503.
+
+If a model must be called for every offer, the search runs in a thread of the server, because the process has no models.
+Each call is then a query in the queue of large queries, so that other queries are computed between two calls.
 """
 
 from __future__ import annotations
@@ -17,15 +20,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Bools
+from pcmcnet.arrays import Bools, Floats
 from pcmcnet.concurrency import can_start_interpreter
 from pcmcnet.data.scan.workers import HelperProcess
 from pcmcnet.decisions.branch_and_bound import SearchResult, local_search, starting_offers
 from pcmcnet.decisions.constraints import ConstraintRows
-from pcmcnet.decisions.offer_value import OfferValue, expected_revenue
+from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue, expected_revenue
 from pcmcnet.decisions.optimise_offer import improve_and_bound
 from pcmcnet.layers.threads import one_thread_per_operation
 from pcmcnet.serving.request_body import RequestError, busy
@@ -40,7 +44,14 @@ _PRIORITY = 10  # added to the nice value of the server: a higher nice value is 
 SearchTask = tuple[OfferValue, ConstraintRows, Bools, float]  # the arguments of search_offer
 
 
-def search_offer(value: OfferValue, rows: ConstraintRows, now: Bools, seconds: float) -> SearchResult:
+class FoundOffer(NamedTuple):
+    """The best offer of a search, and choice probabilities."""
+
+    best: SearchResult
+    probabilities: Floats  # (2, n) for the best offer and for the current one
+
+
+def search_offer(value: OfferValue, rows: ConstraintRows, now: Bools, seconds: float) -> FoundOffer:
     """Return the best offer of a search from a few starts, and a bound, after about ``seconds`` at the latest."""
     end = time.monotonic() + seconds
     starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(0))
@@ -52,7 +63,9 @@ def search_offer(value: OfferValue, rows: ConstraintRows, now: Bools, seconds: f
         starts,
         stop=lambda: time.monotonic() > end - min(_PROOF_SECONDS, seconds / 2),
     )
-    return improve_and_bound(value, rows, offers[values.argmax()], deadline=min(end, time.monotonic() + _PROOF_SECONDS))
+    deadline = min(end, time.monotonic() + _PROOF_SECONDS)
+    best = improve_and_bound(value, rows, offers[values.argmax()], deadline=deadline)
+    return FoundOffer(best, value.probabilities(np.stack([best.offer, now]), np.zeros(2, np.int64)))
 
 
 class OfferSearcher:
@@ -74,20 +87,22 @@ class OfferSearcher:
         finally:
             self.in_progress -= 1
 
-    async def search(self, value: OfferValue, rows: ConstraintRows, now: Bools, until: float) -> SearchResult:
+    async def search(self, value: OfferValue, rows: ConstraintRows, now: Bools, until: float) -> FoundOffer:
         """Return the best offer found by ``until``, in seconds of the monotonic clock."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._search, value, rows, now, until)
 
-    def _search(self, value: OfferValue, rows: ConstraintRows, now: Bools, until: float) -> SearchResult:
-        """Run a search in the process, or in this thread if no process can be started."""
-        if not can_start_interpreter():
-            return search_offer(value, rows, now, SEARCH_SECONDS)
-        process = self._process = self._process or HelperProcess(__name__)
-        # 1. Wait for the process, and for the time that is left for the search.
-        process.ready.wait(max(0.0, until - time.monotonic()))
+    def _search(self, value: OfferValue, rows: ConstraintRows, now: Bools, until: float) -> FoundOffer:
+        """Run a search in the process, or in this thread if it calls a model or no process can be started."""
+        process = None
+        # 1. Wait for the process, and compute the time that is left for the search.
+        if can_start_interpreter() and not isinstance(value, BlackBoxModel):
+            process = self._process = self._process or HelperProcess(__name__)
+            process.ready.wait(max(0.0, until - time.monotonic()))
         seconds = min(SEARCH_SECONDS, until - time.monotonic())
-        if not process.ready.is_set() or seconds <= 0:
+        if seconds <= 0 or (process is not None and not process.ready.is_set()):
             raise RequestError(504, "timeout before the search for the offer began: try again later.")
+        if process is None:
+            return search_offer(value, rows, now, seconds)
         # 2. Send the search, and read its result. A search that does not stop is killed with its process.
         limit = threading.Timer(seconds + _GRACE_SECONDS, process.process.kill)
         limit.start()
@@ -102,8 +117,8 @@ class OfferSearcher:
             limit.cancel()
         if not succeeded:
             raise result
-        best: SearchResult = result
-        return best
+        found: FoundOffer = result
+        return found
 
     def close(self) -> None:
         """End the process."""
@@ -112,7 +127,7 @@ class OfferSearcher:
             process.end(kill=True)
 
 
-def _run_task(task: SearchTask) -> SearchResult:
+def _run_task(task: SearchTask) -> FoundOffer:
     """Run a search in the process, on one thread."""
     _lower_priority()
     with one_thread_per_operation(0):

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,14 +16,14 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult
+from pcmcnet.decisions.branch_and_bound import PROVEN_GAP
 from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue
 from pcmcnet.decisions.optimise_offer import structure_of
-from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean
+from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean, shortened
 from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.offer_search import SEARCH_SECONDS, search_offer, shared_searcher
+from pcmcnet.serving.offer_search import FoundOffer, shared_searcher
 from pcmcnet.serving.request_body import (
     LARGE_BODY_BYTES,
     BodyReader,
@@ -41,7 +41,7 @@ from pcmcnet.serving.request_sets import (
     require_keys,
 )
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import OUT_OF_RANGE, Admission, HasRates, Job, Worker, has_single_chain
+from pcmcnet.serving.worker import OUT_OF_RANGE, Admission, HasRates, Job, QueuedModel, Worker, has_single_chain
 from pcmcnet.storage import json_bytes, package_version
 
 # -- About -------------------------------------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ def _requested_range(requested: Any, at: str) -> tuple[float, float]:
 # The best offer: which alternatives of a set to show, to maximise revenue or the probability of one of them.
 #
 # Alternatives that are unavailable today are candidates, too. A worker thread computes how choices depend on the offer.
-# The search then runs in another process (`pcmcnet.serving.offer_search`), unless the model must be called for every
-# offer.
+# The search then runs elsewhere (`pcmcnet.serving.offer_search`). If the model must be called for every offer, the
+# search sends its calls to the worker threads.
 
 
 MAX_OFFER_ALTERNATIVES = 50
@@ -342,19 +342,17 @@ class OfferQuery:
             data, revenue, shown_now, ConstraintRows(matrix, upper, ("most", "least"), always, np.zeros(n, np.bool_))
         )
 
-    def evaluate(self, model: ChoiceModel) -> tuple[OfferValue, SearchResult | None]:
-        """Return revenue as a function of the offer and, if the model must be called for each offer, the best offer."""
+    def evaluate(self, model: ChoiceModel) -> OfferValue:
+        """Return revenue as a function of the offer."""
         value = structure_of(model, self.data, self.revenue)
-        if not isinstance(value, BlackBoxModel):
-            return value, None
-        if len(self.revenue) > MAX_QUERIED_ALTERNATIVES:
+        if isinstance(value, BlackBoxModel) and len(self.revenue) > MAX_QUERIED_ALTERNATIVES:
             limit = f"expected at most {MAX_QUERIED_ALTERNATIVES} alternatives, got {len(self.revenue)}"
             raise PcmcNetError(f"{type(model).__name__} must be evaluated for every offer: {limit}.")
-        return value, search_offer(value, self.rows, self.now, SEARCH_SECONDS)
+        return value
 
-    def response(self, value: OfferValue, best: SearchResult, notes: Iterable[str]) -> dict[str, Any]:
+    def response(self, found: FoundOffer, notes: Iterable[str]) -> dict[str, Any]:
         """Return the best offer, with indices as in the request, and notes about the model."""
-        p = value.probabilities(np.stack([best.offer, self.now]), np.zeros(2, np.int64))
+        best, p = found
         if not np.isfinite(p).all():
             raise unprocessable(OUT_OF_RANGE)
         exact = best.gap < PROVEN_GAP
@@ -468,10 +466,14 @@ class Service:
         data = await self._read(name, [make_all_available(request["set"], self.models[name].schema)])
         query = OfferQuery.read(request, data, now)
         with self._searcher.slot():
-            value, best = await asyncio.wrap_future(admission.put(Job(name, "offer", data, evaluate=query.evaluate)))
-            if best is None:
-                best = await self._searcher.search(value, query.rows, query.now, until)
-        return query.response(value, best, self.models[name].sign_caveats.values())
+            value = await asyncio.wrap_future(admission.put(Job(name, "offer", data, evaluate=query.evaluate)))
+            if isinstance(value, BlackBoxModel):
+                value = replace(value, model=QueuedModel(name, admission, until))
+            try:
+                found = await self._searcher.search(value, query.rows, query.now, until)
+            except PcmcNetError as error:
+                raise unprocessable(shortened(str(error))) from error
+        return query.response(found, self.models[name].sign_caveats.values())
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:
         """Return a request for the probabilities of the first ``most`` example choice sets, or of all examples."""

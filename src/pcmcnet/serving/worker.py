@@ -106,6 +106,7 @@ class Job:
     request_sets: ChoiceData | None = None  # the sets of the request, if ``data`` was derived from them
     result: Future[Any] = field(default_factory=Future)
     evaluate: Callable[[ChoiceModel], Any] | None = None  # computes an offer
+    is_of_search: bool = False  # one of many queries of a search, which are never small
 
     @property
     def pairs(self) -> int:
@@ -254,7 +255,7 @@ class Worker:
     def put(self, job: Job, *, first: bool) -> Future[Any]:
         """Queue a job. ``first`` is True for the first job of a request."""
         sets, pairs = self.settings.batch_sets, self.settings.batch_pairs
-        is_small = len(job.data) <= sets and job.cost <= min(MAX_SMALL_COST, pairs)
+        is_small = not job.is_of_search and len(job.data) <= sets and job.cost <= min(MAX_SMALL_COST, pairs)
         with self._changed:
             self._unqueued -= first
             if is_small:
@@ -421,3 +422,22 @@ class Admission:
         """Queue a job and return the future of its result."""
         first, self.is_unqueued = self.is_unqueued, False
         return self._worker.put(job, first=first)
+
+
+@dataclass(frozen=True)
+class QueuedModel:
+    """A served model for a search in another thread. Each call waits in the queue of large queries."""
+
+    name: str
+    admission: Admission
+    until: float  # of the monotonic clock; a call that ends later raises RequestError
+
+    def predict_log_proba(self, data: ChoiceData) -> Floats:
+        """Return the log-probability of each alternative."""
+        pending = self.admission.put(Job(self.name, "log_proba", data, is_of_search=True))
+        try:
+            log_p: Floats = pending.result(max(0.0, self.until - monotonic()))
+        except TimeoutError:
+            pending.cancel()
+            raise RequestError(504, "timeout during the search for the offer: try again later.") from None
+        return log_p
