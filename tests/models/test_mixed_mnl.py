@@ -452,6 +452,28 @@ def test_a_sign_that_contradicts_the_multinomial_logit_is_reported_once(caplog: 
     assert not any("sign" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.parametrize("distribution", ["normal", "triangular", "+lognormal", "johnson-sb(-1, 2)"])
+def test_a_coefficient_of_the_wrong_sign_is_referred_to_a_distribution_of_one_sign(distribution: str) -> None:
+    """The mean of x is 1, and its sign is declared to be -. A bound of the mean would not bound the coefficient."""
+    data = read(panel(60, normal_tastes), **PANEL, signs={"x": "-"})
+    model = MixedMNL(random={"x": distribution}, draws=20).fit(data, progress=False)
+    assert model.sign_caveats["x"].endswith(
+        "give its coefficient a distribution of one sign, as in random={'x': '-lognormal'}"
+    )
+
+
+@pytest.mark.parametrize("distribution", ["-lognormal", "-truncated-normal", "johnson-sb(-2, 0)"])
+def test_a_coefficient_with_a_distribution_of_the_expected_sign_is_right(distribution: str) -> None:
+    data = read(panel(60, normal_tastes), **PANEL, signs={"y": "-"})  # the mean of y is -0.5
+    assert MixedMNL(random={"y": distribution}, draws=20).fit(data, progress=False).sign_caveats == {}
+
+
+def test_a_fixed_coefficient_of_the_wrong_sign_is_referred_to_a_bound() -> None:
+    data = read(panel(60, normal_tastes), **PANEL, signs={"x": "-"})
+    model = MixedMNL(random={"y": "normal"}, draws=20).fit(data, progress=False)
+    assert model.sign_caveats["x"].endswith("bound its coefficients, as in bounds={'x': (None, 0)}")
+
+
 def test_coefficients_that_cannot_be_correlated_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     table = panel(30, normal_tastes)
     table["z"] = np.sin(np.arange(len(table["x"])))

@@ -33,6 +33,7 @@ from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.draws import DrawSequence, PersonDraws, Population, hash_ids, mixed_slopes
 from pcmcnet.models.logit.formula import backquoted
@@ -43,6 +44,7 @@ from pcmcnet.models.logit.logit_model import (
     LogitConfig,
     LogitModel,
     LogitRecord,
+    names_with,
     read_design,
     read_estimates,
     read_schema,
@@ -463,6 +465,16 @@ class MixedPredictions(LogitModel):
                     f"random={{{cost!r}: '-lognormal'}}, and use conditional(data, cost={cost!r})."
                 )
         return super().willingness_to_pay(name, cost, errors)
+
+    def _sign_remedy(self, check: SignCheck) -> str:
+        """Return a distribution of one sign if the column has a random coefficient, else a bound."""
+        mixing = self.mixing_
+        for column, distribution in mixing.random:
+            label = mixing.labels[column]
+            if names_with(check.column, [label]) and not distribution.has_sign(check.sign):
+                distributions = {label: f"{check.sign}lognormal"}
+                return f"give its coefficient a distribution of one sign, as in random={distributions}"
+        return super()._sign_remedy(check)
 
     def _cost_column(self, name: str) -> int:
         """Return the index of a cost column. Raise InputError if it is unknown, or if the model is in WTP space."""

@@ -562,7 +562,7 @@ class LogitModel(ChoiceModel):
 
     def _sign_remedy(self, check: SignCheck) -> str:
         """Return the bound of a coefficient of the column."""
-        names = [name for name in self.design_.names if re.search(rf"(?<!\w){re.escape(check.column)}(?!\w)", name)]
+        names = names_with(check.column, self.design_.names)
         pair = (None, 0) if check.sign == "-" else (0, None)
         return f"bound its coefficients, as in bounds={{{names[0] if names else check.column!r}: {pair}}}"
 
@@ -657,6 +657,11 @@ def _report_sum_of_weights(train: ChoiceData) -> None:
             "tests are on the scale of the weights, robust and clustered standard errors are not",
             *(train.schema.weight, f"{weights.sum():,.10g}", f"{len(weights):,}"),
         )
+
+
+def names_with(column: str, names: Sequence[str]) -> list[str]:
+    """Return the names of coefficients that contain a column, such as log(price) and price:income."""
+    return [name for name in names if re.search(rf"(?<!\w){re.escape(column)}(?!\w)", name)]
 
 
 def require_estimated(model: LogitModel, purpose: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data.schema import Sign
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import NumberCode
@@ -106,6 +107,12 @@ class Distribution:
     def by_index(self) -> bool:
         """Whether the coefficient is a function of the index a + b x."""
         return self.name != "truncated-normal"
+
+    def has_sign(self, sign: Sign) -> bool:
+        """Return True if no value of the coefficient has the opposite sign."""
+        if self.name == "johnson-sb":
+            return self.high <= 0 if sign == "-" else self.low >= 0
+        return self.name in _SIGNED and (self.sign < 0) == (sign == "-")
 
     @property
     def spread_name(self) -> str:
