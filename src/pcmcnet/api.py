@@ -39,7 +39,7 @@ from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
 from pcmcnet.insight.willingness_to_pay import willingness_to_pay
-from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers import factored_distribution, stationary_distribution
 from pcmcnet.models import (
     CDM,
     DLCL,
@@ -142,6 +142,7 @@ __all__ = [
     "elasticity",
     "evaluate",
     "explain",
+    "factored_distribution",
     "hausman_mcfadden",
     "leaderboard",
     "likelihood_ratio",

@@ -33,8 +33,8 @@ class Doomed(pn.PCMCNet):
 
     marker = ""
 
-    def _build(self, encoder: Any, classes: int) -> Any:
-        network, steps, marker = super()._build(encoder, classes), [0], Path(self.marker)
+    def _build(self, encoder: Any, spec: Any) -> Any:
+        network, steps, marker = super()._build(encoder, spec), [0], Path(self.marker)
 
         def count(module: Any, batch: Any) -> None:
             together = torch.distributed.is_initialized() and torch.distributed.get_rank() == 1
@@ -98,9 +98,9 @@ def test_diverged_training_is_reported_without_a_restart(data: pn.ChoiceData, tm
 @pytest.mark.slow
 def test_repeated_failures_end_the_fit_with_advice(data: pn.ChoiceData, tmp_path: Path) -> None:
     class Hopeless(Doomed):
-        def _build(self, encoder: Any, classes: int) -> Any:
+        def _build(self, encoder: Any, spec: Any) -> Any:
             Path(self.marker).unlink(missing_ok=True)
-            return super()._build(encoder, classes)
+            return super()._build(encoder, spec)
 
     options = {**OPTIONS, "epochs": 4}  # each start completes one epoch
     model = Hopeless(**options)

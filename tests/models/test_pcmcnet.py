@@ -14,7 +14,8 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import MNL, PCMCNet
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.averaged_members import NetworkSpec
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.training.config import TrainConfig
 
@@ -423,8 +424,8 @@ def test_no_start_of_the_papers_is_dead_for_many_seeds(seed: int, make_mlba: Mak
 class DeadStart(PCMCNet):
     """A network whose scores all start far below 0."""
 
-    def _build(self, encoder: Encoder, classes: int) -> PCMCNetwork:
-        network = super()._build(encoder, classes)
+    def _build(self, encoder: Encoder, spec: NetworkSpec) -> PCMCNetwork:
+        network = super()._build(encoder, spec)
         with torch.no_grad():
             network.rates.output.bias.fill_(-100.0)
         return network

@@ -15,7 +15,7 @@ from choice_tables import trips
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.axioms import audit
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.training import TrainConfig, loop, train
 from pcmcnet.training.step import Steps
 

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from pcmcnet.data import Batch, ChoiceData, Encoder
+from pcmcnet.models.networks.averaged_members import NetworkSpec
 
 
 def scrambled(model: Any, data: ChoiceData, *, scale: float = 0.5, seed: int = 0) -> tuple[Any, Batch]:
     """Return a network of the model with normal weights, and a batch of all sets."""
     encoder = Encoder.learn(data, labels=model.config.labels)
-    network: nn.Module = model._build(encoder, 1).double().eval()
+    network: nn.Module = model._build(encoder, NetworkSpec()).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in network.parameters():

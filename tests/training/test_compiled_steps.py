@@ -15,7 +15,7 @@ from pcmcnet.data.encoder import learn_encoder
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import choice_nll
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps

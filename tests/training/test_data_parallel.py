@@ -19,6 +19,7 @@ from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import Batch
 from pcmcnet.data.scan.cache import VerifiedShards
 from pcmcnet.datasets import airline
+from pcmcnet.models.networks.averaged_members import NetworkSpec
 from pcmcnet.training import Checkpoint, ChoiceNetwork, TrainConfig, train
 from pcmcnet.training.data_parallel import ProcessGroup, current_group, training_in_group
 
@@ -66,7 +67,7 @@ def built(model: pn.PCMCNet, encoder: Encoder) -> ChoiceNetwork:
     """Return a copy of one network: threads share a random state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        return model._build(encoder, 1)
+        return model._build(encoder, NetworkSpec())
 
 
 def require_same(

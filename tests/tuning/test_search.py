@@ -344,7 +344,7 @@ KILLED = """
     import numpy as np
     import pcmcnet as pn
 
-    from pcmcnet.models.networks.chain_network import PCMCNetwork
+    from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 
     prepare, seen = PCMCNetwork.prepare, []
 

@@ -27,6 +27,9 @@ _BATCHES_PER_SORT = (
 _ROWS_PER_COMPARISON = 2**14
 
 
+PairCount = Callable[[Ints], Ints]  # sizes of sets -> number of pairs that a network scores in each
+
+
 class DistinctContents(NamedTuple):
     """Distinct values of a content column in a batch, each encoded once, and the position of each row's value."""
 
@@ -291,7 +294,13 @@ EncodedPart = EncodedSets | DistributedSets  # in a single process | in one proc
 
 
 def plan_batches(
-    sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None, tight: bool = True
+    sizes: Ints,
+    *,
+    batch_size: int,
+    pair_budget: int,
+    pairs: PairCount = np.square,
+    rng: np.random.Generator | None = None,
+    tight: bool = True,
 ) -> list[Ints]:
     """Group sets of similar size into batches.
 
@@ -303,6 +312,8 @@ def plan_batches(
         Maximum number of sets in a batch.
     pair_budget
         Maximum number of pairs in a batch, including padding. A single set may exceed this limit.
+    pairs
+        Function that returns the number of pairs of sets of given sizes. Default: all ordered pairs of alternatives.
     rng
         Random generator that shuffles the sets. The shuffled sets are sorted by size within groups of 32 batches, and
         the batches are shuffled again, so every epoch differs. If None, all sets are sorted by size.
@@ -331,14 +342,20 @@ def plan_batches(
         keys = sizes[sets]
         if len(sets) and keys.max() < 2**16:
             keys = keys.astype(np.uint16)  # NumPy sorts 16-bit integers by radix sort, several times faster
-        plan += _cut(sets[np.argsort(keys, kind="stable")], sizes, batch_size, pair_budget, tight)
+        plan += _cut(sets[np.argsort(keys, kind="stable")], pairs(sizes), batch_size, pair_budget, tight)
     if rng is not None:
         plan = [plan[i] for i in rng.permutation(len(plan))]
     return plan
 
 
 def plan_person_batches(
-    persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
+    persons: Ints,
+    sizes: Ints,
+    *,
+    batch_size: int,
+    pair_budget: int,
+    pairs: PairCount = np.square,
+    rng: np.random.Generator,
 ) -> list[Ints]:
     """Group sets into batches, with all sets of a person in the same batch and persons in random order.
 
@@ -349,30 +366,31 @@ def plan_person_batches(
     order = np.argsort(rng.permutation(len(persons))[number], kind="stable")
     # add one person at a time to the last batch, and start a new batch when it is full
     plan: list[list[Ints]] = [[]]
-    n_sets = largest = 0  # of the last batch
+    of_set = pairs(sizes)  # (S,)
+    n_sets = most = 0  # sets of the last batch, and pairs of its largest set
     for sets in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-        size = int(sizes[sets].max())
-        if n_sets and (n_sets >= batch_size or (n_sets + len(sets)) * max(largest, size) ** 2 > pair_budget):
+        largest = int(of_set[sets].max())
+        if n_sets and (n_sets >= batch_size or (n_sets + len(sets)) * max(most, largest) > pair_budget):
             plan.append([])
-            n_sets = largest = 0
+            n_sets = most = 0
         plan[-1].append(sets)
-        n_sets, largest = n_sets + len(sets), max(largest, size)
+        n_sets, most = n_sets + len(sets), max(most, largest)
     return [np.concatenate(sets) for sets in plan if sets]
 
 
-def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
+def _cut(sets: Ints, of_set: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
     """Cut sets that are sorted by size into batches, each padded to the size of its last set, which is the largest."""
     unrestricted = pair_budget * _MIN_FILLED if tight else pair_budget
-    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= unrestricted:  # no limit but the batch size
+    if min(batch_size, len(sets)) * int(of_set[sets[-1:]].sum()) <= unrestricted:  # no limit but the batch size
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]
     batches: list[Ints] = []
     begin = 0
     while begin < len(sets):
         # upper bound on the number of sets: all as small as the first
-        max_sets = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)
+        max_sets = max(pair_budget // max(int(of_set[sets[begin]]), 1), 1)
         end = min(begin + min(batch_size, max_sets), len(sets))
         # end before the first set that breaks the budget, or that adds too much padding
-        pairs = sizes[sets[begin:end]] ** 2
+        pairs = of_set[sets[begin:end]]
         padded = np.arange(1, end - begin + 1) * pairs
         over = padded > pair_budget
         if tight:

@@ -9,9 +9,11 @@ the copies of an alternative share its probability (uniform expansion).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,17 +22,21 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.data import Batch, ChoiceData, Encoder, Schema
-from pcmcnet.errors import InputError
+from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
+from pcmcnet.data.scan.cache import Tally
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.layers.factored.factored_rates import MAX_RANK
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.models.interface.chain_model import ChainModel, collect_chains
+from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.directions import Direction, as_directions, directions_of
 from pcmcnet.models.interface.latent_classes import ClassesBy
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.averaged_members import members_of
-from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
+from pcmcnet.models.networks.averaged_members import COMPILED_SPEED, NetworkSpec, members_of
+from pcmcnet.models.networks.chain_network import AveragedChains, ChainNetwork
 from pcmcnet.models.networks.diagram import draw_network
+from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
 from pcmcnet.models.networks.mixture_model import MixtureModel, require_classes_and_members
 from pcmcnet.models.networks.network_config import (
     EncoderArguments,
@@ -40,11 +46,21 @@ from pcmcnet.models.networks.network_config import (
     require_monotone_form,
 )
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs
+from pcmcnet.models.networks.pairwise_network import ChainMixture, PCMCNetwork
+from pcmcnet.models.networks.trainer import Trainer
 from pcmcnet.storage import write_bytes
+
+log = logging.getLogger("pcmcnet")
 
 # Networks with sign constraints learn more slowly. With 1.5 times as many epochs, their NLL was lower on five of six
 # development tables, by .001 to .003, and equal on the sixth.
 SIGNED_LENGTH = 1.5
+
+# With rank="auto", rates are factored if one pairwise network would train for longer than this nominal time on one
+# thread, or if a set has more alternatives than this: its matrix of rates in float64 takes 200 MB.
+MAX_PAIRWISE_SECONDS = 600.0
+MAX_PAIRWISE_ALTERNATIVES = 5_000
+AUTO_RANK = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +83,11 @@ class PCMCNetConfig(NetworkConfig):
         "linear" adds a linear utility of the destination alternative to the log-rates, so that the network learns
         deviations from a multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`).
         "none" adds no utility.
+    rank
+        Number r of factors of the rates, at most 128, or None for a network that scores all pairs. With r factors, the
+        rates are sums of r products of a rate of leaving and a weight of entering, and time and memory are linear in
+        the number of alternatives (:mod:`pcmcnet.layers.factored`). Rank 1 is a logit. "auto" (default) means None,
+        unless scoring all pairs would take too long: then the rank is 16, and the log says so.
     initialisation
         Initialisation of the weights: "safe", which gives all rates a nonzero gradient at the start, or "paper", as
         published.
@@ -100,6 +121,7 @@ class PCMCNetConfig(NetworkConfig):
     rate: RateForm = "exp"
     epsilon: float = 0.0
     utility: Utility = "linear"
+    rank: int | Literal["auto"] | None = "auto"
     initialisation: Initialisation = "safe"
     precision: Precision = "auto"
     monotone: Mapping[str, Direction] = field(default_factory=dict)
@@ -117,10 +139,27 @@ class PCMCNetConfig(NetworkConfig):
         require_word("initialisation", self.initialisation, get_args(Initialisation))
         require_word("precision", self.precision, get_args(Precision))
         require_classes_and_members(self.classes, self.by, self.members)
+        self._require_rank()
         require_rate(self.rate, self.epsilon)
         object.__setattr__(self, "monotone", as_directions(self.monotone))
         if set(self.monotone.values()) - {"free"}:
             require_monotone_form(self.activation, self.rate, self.utility)
+
+    def _require_rank(self) -> None:
+        """Raise ConfigError unless the rank is valid and agrees with the form of the rates."""
+        if self.rank is None or self.rank == "auto":
+            return
+        require_number("rank", self.rank, whole=True, low=1, high=MAX_RANK)
+        if not self.can_be_factored:
+            raise ConfigError(
+                f"rank={self.rank} needs rate='exp', epsilon=0 and initialisation='safe', got rate={self.rate!r}, "
+                f"epsilon={self.epsilon} and initialisation={self.initialisation!r}: use rank=None for other rates."
+            )
+
+    @property
+    def can_be_factored(self) -> bool:
+        """Whether the form of the rates allows factors."""
+        return self.rate == "exp" and self.epsilon == 0 and self.initialisation == "safe"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +226,32 @@ class PCMCNet(MixtureModel, ChainModel):
 
     # -- fit --------------------------------------------------------------------------------------------------
 
-    def _build(self, encoder: Encoder, classes: int) -> PCMCNetwork:
+    def _trainer(self, train: Sets, valid: Sets | None, run: FitRun) -> Trainer:
+        trainer = super()._trainer(train, valid, run)
+        start = trainer.starting_network
+        return replace(trainer, rank=self._rank_for(train) if start is None else start.spec.rank)
+
+    def _rank_for(self, train: Sets) -> int | None:
+        """Return the number of factors for a table, or None if the network scores all pairs."""
+        config = self.config
+        if config.rank != "auto":
+            return config.rank
+        if not config.can_be_factored:
+            return None
+        widths = (max(config.hidden, default=1), *config.hidden, 1)
+        pairs = (train.tally if isinstance(train, ScannedData) else Tally.of(train)).pairs
+        seconds = config.passes * pairs * sum(a * b for a, b in pairwise(widths)) / COMPILED_SPEED[0]
+        if seconds <= MAX_PAIRWISE_SECONDS and train.largest <= MAX_PAIRWISE_ALTERNATIVES:
+            return None
+        log.info(
+            "rank %d: the rates are factored, because %.3g pairs of alternatives would take too long. Set rank=None "
+            "for a network that scores all pairs",
+            AUTO_RANK,
+            pairs,
+        )
+        return AUTO_RANK
+
+    def _build(self, encoder: Encoder, spec: NetworkSpec) -> ChainNetwork:
         if not encoder.features:
             raise InputError(
                 "PCMCNet needs features or labels of alternatives: declare features, or declare an alternative column "
@@ -195,9 +259,13 @@ class PCMCNet(MixtureModel, ChainModel):
             )
         if directions_of(self.config.monotone, encoder.schema):
             require_monotone_form(self.config.activation, self.config.rate, self.config.utility)
-        if classes == 1:
-            return PCMCNetwork(encoder, self.config, self.encoders)
-        return ChainMixture(encoder, self.config, self.encoders, classes=classes)
+        arguments = encoder, self.config, self.encoders
+        if spec.rank is None:
+            is_single = spec.classes == 1
+            return PCMCNetwork(*arguments) if is_single else ChainMixture(*arguments, classes=spec.classes)
+        if spec.classes == 1:
+            return FactoredNetwork(*arguments, rank=spec.rank)
+        return FactoredMixture(*arguments, classes=spec.classes, rank=spec.rank)
 
     def _fit_length(self, schema: Schema) -> float:
         return SIGNED_LENGTH if directions_of(self.config.monotone, schema) else 1.0
@@ -205,15 +273,15 @@ class PCMCNet(MixtureModel, ChainModel):
     # -- the chain --------------------------------------------------------------------------------------------
 
     @property
-    def _chains(self) -> list[PCMCNetwork]:
+    def _chains(self) -> list[ChainNetwork]:
         """The averaged networks, each with its own chain."""
-        return [member for member in members_of(self.network_) if isinstance(member, PCMCNetwork)]
+        return [member for member in members_of(self.network_) if isinstance(member, ChainNetwork)]
 
     @property
-    def network_(self) -> PCMCNetwork | AveragedChains:
+    def network_(self) -> ChainNetwork | AveragedChains:
         """The trained network: one, or the average of several."""
         network = super().network_
-        assert isinstance(network, PCMCNetwork | AveragedChains)
+        assert isinstance(network, ChainNetwork | AveragedChains)
         return network
 
     @property
@@ -227,17 +295,18 @@ class PCMCNet(MixtureModel, ChainModel):
     def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
         """Return chains whose rates do not depend on the rest of the set: one for each averaged network or class."""
         network, members = self.network_, self.spec_.members
-        if isinstance(network, PCMCNetwork):
+        if isinstance(network, ChainNetwork):
             return super().fixed_chains(data)
         shares = np.full((len(data), members), 1 / members)
         return shares, collect_chains(data, self._predict_batches(data, network.member_chains), members)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
         network = self.network_
+        is_signed = bool(directions_of(self.config.monotone, self.schema))
         # The derivative by pairs needs one chain, and a representation and tastes that are linear in the number. Tastes
         # of monotone features are cut off at a coefficient of 0, so they are not linear.
-        is_signed = bool(directions_of(self.config.monotone, self.schema))
-        if isinstance(network, AveragedChains | ChainMixture) or (at.individual and is_signed):
+        is_mixture = isinstance(network, ChainMixture)
+        if not isinstance(network, PCMCNetwork) or is_mixture or (at.individual and is_signed):
             return jacobian_by_output(network, batch, at)
         side = network.individual if at.individual else network.alternative
         return jacobian_by_output(network, batch, at) if at.k in side.curved else jacobian_by_pairs(network, batch, at)

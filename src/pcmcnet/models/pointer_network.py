@@ -31,6 +31,7 @@ from pcmcnet.layers.perceptron import Dropout
 from pcmcnet.layers.representation import build_representation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.averaged_members import NetworkSpec
 from pcmcnet.models.networks.network_config import MAX_LAYERS, EncoderArguments, NetworkConfig
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.network import ChoiceNetwork
@@ -150,7 +151,7 @@ class PointerNetwork(NeuralModel):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _build(self, encoder: Encoder, classes: int) -> PointingNetwork:
+    def _build(self, encoder: Encoder, spec: NetworkSpec) -> PointingNetwork:
         if not encoder.features:
             raise InputError(
                 "PointerNetwork needs features or labels of alternatives: declare features, or declare an alternative "

@@ -127,7 +127,8 @@ def train(
     epochs_before = state.epoch
     # 2. Run the epochs, with as many threads as the size of a batch justifies. The state is saved before an epoch is
     #    reported, so that the run can be resumed even if the report raises.
-    pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
+    typical_set = float(network.count_pairs(np.sqrt(data.mean_pairs)))
+    pairs = min(config.sets_per_batch(len(data)) * typical_set, config.pair_budget)
     with (
         show_epochs(config.passes, show=progress) as report,
         one_thread_per_operation(pairs * parameter_count(network)),
@@ -223,7 +224,11 @@ def _plan(part: EncodedPart, steps: Steps, config: TrainConfig, seed: int, epoch
     """
     rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
     dropout_seed = int(rng.integers(2**63))
-    limits = {"batch_size": config.sets_per_batch(len(steps.source)), "pair_budget": config.pair_budget}
+    limits: dict[str, Any] = {
+        "batch_size": config.sets_per_batch(len(steps.source)),
+        "pair_budget": config.pair_budget,
+        "pairs": steps.network.count_pairs,
+    }
     if steps.network.batches_by_person and isinstance(part, EncodedSets) and part.persons is not None:
         return EpochPlan(dropout_seed, plan_person_batches(part.persons, part.sizes, **limits, rng=rng))
     tight = steps.device.type != "cuda"  # captured steps: having few shapes saves more than padding costs

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets
 from pcmcnet.layers.likelihood import choice_nll
 
@@ -80,6 +81,18 @@ class ChoiceNetwork(nn.Module):
         """
         p: Tensor = self(batch).exp()
         return p
+
+    def count_pairs(self, sizes: Ints) -> Ints:
+        """Return the number of pairs that the network scores in choice sets of the given sizes.
+
+        Batches limit this number, which determines time and memory. By default, all ordered pairs of alternatives.
+
+        Parameters
+        ----------
+        sizes
+            Numbers of alternatives.
+        """
+        return sizes**2
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
         """Check on some training sets that the network can learn. By default, nothing is checked.

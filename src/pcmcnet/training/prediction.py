@@ -7,7 +7,9 @@ for the same batches, such as rates or coefficients.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -79,8 +81,9 @@ def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int)
     if large:
         pair_budget = max(pair_budget, min(GPU_PAIRS_PER_BATCH, GPU_PAIR_BUDGETS_PER_BATCH * pair_budget))
         sets_per_batch = min(sets_per_batch, GPU_SETS_PER_BATCH)
-    plan = plan_batches(data.sizes, batch_size=sets_per_batch, pair_budget=pair_budget, tight=not large)
-    return sorted(plan, key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)
+    limits: dict[str, Any] = {"batch_size": sets_per_batch, "pair_budget": pair_budget, "pairs": network.count_pairs}
+    plan = plan_batches(data.sizes, **limits, tight=not large)
+    return sorted(plan, key=lambda sets: -len(sets) * int(network.count_pairs(data.sizes[sets[-1:]])[0]))
 
 
 def _takes_large_batches(network: ChoiceNetwork) -> bool:
@@ -95,10 +98,16 @@ def _one_by_one(
     for batch in batches:
         with (
             default_torch_settings(),
-            one_thread_per_operation(batch.mask.numel() * batch.mask.shape[1] * parameter_count(network)),
+            one_thread_per_operation(pairs_of(network, batch) * parameter_count(network)),
         ):
             result = compute(batch)
         yield batch, result
+
+
+def pairs_of(network: ChoiceNetwork, batch: Batch) -> int:
+    """Return the number of pairs that the network scores in a batch, including padding."""
+    sets, places = batch.mask.shape
+    return sets * int(network.count_pairs(np.array([places]))[0])
 
 
 def _sets_per_batch(data: EncodedSets) -> int:

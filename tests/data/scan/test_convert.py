@@ -18,7 +18,8 @@ from pcmcnet.data.columns.arrays import Contents
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL, PCMCNet, load
 from pcmcnet.models.interface.prediction_files import predict_folder
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.averaged_members import NetworkSpec
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.training import TrainConfig, train
 
 Write = Callable[..., Path]
@@ -146,7 +147,7 @@ def test_training_from_disk_gives_the_weights_of_memory(scanned: ScannedData) ->
 
     def weights(source: Any) -> list[Any]:
         torch.manual_seed(0)
-        network = PCMCNet(hidden=(8,))._build(encoder, 1)
+        network = PCMCNet(hidden=(8,))._build(encoder, NetworkSpec())
         assert isinstance(network, PCMCNetwork)
         train(network, source, config, seed=0, progress=False)
         return [p.tolist() for p in network.parameters()]

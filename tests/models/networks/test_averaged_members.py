@@ -26,9 +26,10 @@ from pcmcnet.models.networks.averaged_members import (
     bins_per_member,
     members_of,
 )
-from pcmcnet.models.networks.chain_network import AveragedChains, PCMCNetwork
+from pcmcnet.models.networks.chain_network import AveragedChains
 from pcmcnet.models.networks.fitting import BIN_PERIODS, build_network
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.training.network import ChoiceNetwork
 
 OPTIONS: dict[str, Any] = {"hidden": (6,), "epochs": 2, "weight_decay": 0.1, "members": 6}

@@ -20,9 +20,10 @@ from pcmcnet.insight.chain import chain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.networks.averaged_members import members_of
-from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
+from pcmcnet.models.networks.chain_network import AveragedChains
 from pcmcnet.models.networks.export import ExportedNetwork
 from pcmcnet.models.networks.mixture_model import joint_losses
+from pcmcnet.models.networks.pairwise_network import ChainMixture, PCMCNetwork
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.serving.worker import has_single_chain
 from pcmcnet.training.data_parallel import ProcessGroup, training_in_group

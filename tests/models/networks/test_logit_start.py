@@ -14,7 +14,7 @@ from pcmcnet.data.batches import DistinctContents
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.models.networks import trainer
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.networks.starting_values import LOGIT_START_DECAY, start_as_logit
 from pcmcnet.training import train
 

@@ -17,8 +17,8 @@ from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.queries import with_values
 from pcmcnet.layers.inner_logit import LinearUtility, SignedLinear
 from pcmcnet.models import Ensemble, PCMCNet
-from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.networks.starting_values import start_as_logit
 
 FALLS: Any = {"price": "decreasing"}

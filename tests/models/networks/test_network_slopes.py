@@ -11,9 +11,9 @@ import torch
 from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.models import PCMCNet, PointerNetwork
-from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 
 FEATURE, INDIVIDUAL = NumericInput(individual=False, k=0), NumericInput(individual=True, k=0)
 SMOOTH: dict[str, Any] = {"hidden": (8, 8), "activation": "tanh", "epochs": 3, "weight_decay": 0.0, "batch_size": 8}

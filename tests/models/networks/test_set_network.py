@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.networks.averaged_members import NetworkSpec
 from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
@@ -81,17 +82,17 @@ def test_networks_start_uniform_or_as_a_logit_under_strong_decay(trips: ChoiceDa
     encoder = Encoder.learn(trips)
     batch = encoder.encode(trips).batch(np.arange(len(trips)))
     model = OwnScores(hidden=(4,))
-    network = model._build(encoder, 1)
+    network = model._build(encoder, NetworkSpec())
     uniform = -batch.mask.sum(1).log()
     torch.testing.assert_close(network(batch)[:, 0], uniform)
     for decay, starts in ((1.0, False), (4.0, True)):
-        fresh = model._build(encoder, 1)
+        fresh = model._build(encoder, NetworkSpec())
         fresh.set_starting_values(lambda _: encoder.encode(trips), decay)
         assert torch.allclose(fresh(batch)[:, 0], uniform) is not starts
 
 
 def test_a_model_without_utility_is_the_network_alone(trips: ChoiceData) -> None:
-    network = OwnScores(utility="none")._build(Encoder.learn(trips), 1)
+    network = OwnScores(utility="none")._build(Encoder.learn(trips), NetworkSpec())
     assert network.utility is None
     assert network.prior_weights == []
     assert OwnScores(utility="none", epochs=1, weight_decay=4.0).fit(trips, progress=False).num_parameters > 0

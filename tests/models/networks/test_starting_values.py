@@ -10,7 +10,7 @@ import torch
 
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.models import PCMC, BradleyTerry, PCMCNet, load
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.networks.starting_values import (
     ITEM_STEPS,
     MAX_ITEM_LABELS,

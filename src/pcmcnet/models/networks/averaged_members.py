@@ -27,11 +27,13 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data import Batch, ChoiceData, Encoder, Sets
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.number import BinCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers import log_probabilities
+from pcmcnet.layers.factored.factored_rates import MAX_RANK
 from pcmcnet.training.compiled_steps import usable_form
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
@@ -64,10 +66,13 @@ class NetworkSpec:
         Number of latent classes.
     bins
         For each averaged network, the number of bins per numeric column, or 0 if the network has no bins.
+    rank
+        Number of factors of the rates, or None if the network scores all pairs.
     """
 
     classes: int = 1
     bins: tuple[int, ...] = (0,)
+    rank: int | None = None
 
     @property
     def members(self) -> int:
@@ -82,10 +87,12 @@ class NetworkSpec:
         """
         bins_fit = 1 <= self.members <= MAX_MEMBERS and set(self.bins) <= {0, *BIN_COUNTS} and not self.bins[0]
         # The classes of different networks do not correspond, so an average has one class. A class has some weights.
-        if not bins_fit or not 1 <= self.classes <= weights or (self.classes > 1 and self.members > 1):
+        rank_fits = self.rank is None or 1 <= self.rank <= MAX_RANK
+        classes_fit = 1 <= self.classes <= weights and 1 in (self.classes, self.members)
+        if not (bins_fit and classes_fit and rank_fits):
             raise ArtifactError(
-                f"the saved model has an unknown architecture ({self.classes} classes, {self.members} members, bins "
-                f"{self.bins[:MAX_MEMBERS]}): save the model again."
+                f"the saved model has an unknown architecture ({self.classes} classes, {self.members} members, rank "
+                f"{self.rank}, bins {self.bins[:MAX_MEMBERS]}): save the model again."
             )
 
 
@@ -116,7 +123,7 @@ def nominal_seconds(train: ChoiceData, network: ChoiceNetwork, config: TrainConf
     else:
         is_compiled = usable_form(network, train.largest) is not None
         products_per_second, seconds_per_batch = COMPILED_SPEED if is_compiled else PYTORCH_SPEED
-    products = parameter_count(network) * float((train.sizes**2.0).sum())
+    products = parameter_count(network) * float(network.count_pairs(train.sizes).sum(dtype=float))
     batches = len(train) / config.sets_per_batch(len(train))
     return config.passes * (products / products_per_second + batches * seconds_per_batch)
 
@@ -156,6 +163,10 @@ class AveragedNetwork(ChoiceNetwork):
     def computes_in_chunks(self) -> bool:
         """Whether each member computes in chunks, so that large batches need little more memory than small ones."""
         return members_of(self)[0].computes_in_chunks
+
+    def count_pairs(self, sizes: Ints) -> Ints:
+        """Return the number of pairs that each member scores."""
+        return members_of(self)[0].count_pairs(sizes)
 
     def member_inputs(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:
         """Return a list of members, each with its inputs."""

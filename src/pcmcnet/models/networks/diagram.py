@@ -25,10 +25,11 @@ from pcmcnet.data.kinds.category import CategoryCode, embedding_width
 from pcmcnet.data.kinds.contents import FrozenCode
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.layers import Representation
+from pcmcnet.layers.factored import FactoredRates
 from pcmcnet.layers.representation import encoder_width
 
 if TYPE_CHECKING:
-    from pcmcnet.models.networks.chain_network import PCMCNetwork
+    from pcmcnet.models.networks.chain_network import ChainNetwork
     from pcmcnet.models.pcmcnet import PCMCNetConfig
 
 WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # in units of the drawing
@@ -77,7 +78,7 @@ class PlacedBox(NamedTuple):
         return self.y + self.box.height / 2
 
 
-def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCNetConfig) -> str:
+def draw_network(encoder: Encoder, members: Sequence[ChainNetwork], config: PCMCNetConfig) -> str:
     """Return an SVG drawing of a network, or of the first of several averaged networks."""
     network = members[0]
     label = [str(encoder.schema.alternative)] if encoder.labels else []
@@ -89,7 +90,7 @@ def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCN
         )
         if names
     ]
-    middle = [_pairs(network.individual.width, network.alternative.width, network.classes)]
+    middle = [_pairs(network)]
     total = sum(p.numel() for member in members for p in member.parameters())
     rates = _layers(network, config), _utility(network, config)
     of = f", of {len(members)} networks" if len(members) > 1 else ""
@@ -138,15 +139,18 @@ def _input_words(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str
     return f"{kind}, {len(code.categories):,} → {_input_width(code)}"
 
 
-def _pairs(individual: int, alternative: int, classes: int) -> Box:
+def _pairs(network: ChainNetwork) -> Box:
     """Return the box for the concatenated inputs of the first layer."""
-    parts = [("I", individual)] * (individual > 0) + [("k", classes)] * (classes > 1)
-    parts += [("S_i", alternative), ("S_j", alternative)]
+    individual, alternative, classes = network.individual.width, network.alternative.width, network.classes
+    parts = [("I", individual)] * (individual > 0) + [("k", classes)] * (classes > 1) + [("S_i", alternative)]
+    if not isinstance(network.rates, FactoredRates):
+        parts.append(("S_j", alternative))
     names, widths = " ⊕ ".join(name for name, _ in parts), [width for _, width in parts]
-    return Box("pairs", "all pairs i, j", (names, " + ".join(map(str, widths)), f"= {sum(widths)} wide"), 0, many=True)
+    title = "each i" if isinstance(network.rates, FactoredRates) else "all pairs i, j"
+    return Box("pairs", title, (names, " + ".join(map(str, widths)), f"= {sum(widths)} wide"), 0, many=True)
 
 
-def _probabilities(network: PCMCNetwork) -> Box:
+def _probabilities(network: ChainNetwork) -> Box:
     """Return the box for the stationary distribution and, in a mixture, for the class shares."""
     lines = ("π Q = 0", "Σ π_i = 1", "Q: the rates")
     if network.classes == 1:
@@ -155,17 +159,19 @@ def _probabilities(network: PCMCNetwork) -> Box:
     return Box("law", "probabilities", mixed, sum(p.numel() for p in network.share_weights))
 
 
-def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
+def _layers(network: ChainNetwork, config: PCMCNetConfig) -> list[Box]:
     """Return the boxes for the layers of the rate network, with a single box for the parts of the first layer."""
     rates = network.rates
-    first = [part for part in (rates.who, rates.leave, rates.enter) if part is not None]
-    marks = network.classes if network.classes > 1 else 0
-    inputs = network.individual.width + marks + 2 * network.alternative.width
+    alternatives = [rates.what] if isinstance(rates, FactoredRates) else [rates.leave, rates.enter]
+    first = [part for part in (rates.who, *alternatives) if part is not None]
+    inputs = network.individual_width + len(alternatives) * network.alternative.width
     counts = [_weights(first), *(_weights([layer]) for layer in rates.layers)]
-    widths = [inputs, *config.hidden, 1]
+    widths = [inputs, *config.hidden, 2 * rates.rank if isinstance(rates, FactoredRates) else 1]
     inner = (config.activation, *([f"dropout {config.dropout:g}"] if config.dropout else []))
     form = {"relu": "max(0, f)", "softplus": "softplus(f)", "exp": "exp(f)"}[config.rate]
     last = f"{'q' if network.utility is None else 'g'} = {form}"
+    if isinstance(rates, FactoredRates):
+        last = f"{'q' if network.utility is None else 'g'} = Σ_k u_ik v_jk"
     if network.utility is None or config.rate != "exp":  # otherwise epsilon is added to the product with the utility
         last += _added(config.epsilon)
     boxes = [
@@ -179,7 +185,7 @@ def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
     return [*boxes[: _MAX_LAYERS - 2], rest, boxes[-1]]
 
 
-def _utility(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
+def _utility(network: ChainNetwork, config: PCMCNetConfig) -> list[Box]:
     """Return the box for the utility, which multiplies the rates, or an empty list if the network has no utility."""
     utility = network.utility
     if utility is None:

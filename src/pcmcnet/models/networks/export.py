@@ -17,7 +17,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -33,7 +33,9 @@ from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.category import UNSEEN_INDEX
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination import exported_distribution
-from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
+from pcmcnet.models.networks.chain_network import AveragedChains, ChainNetwork, MixtureOfChains
+from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.storage import json_bytes, write_bytes
 from pcmcnet.training.device import default_torch_settings
 
@@ -44,7 +46,7 @@ OPSET = 18
 class ExportedNetwork(nn.Module):
     """Copy of a network that returns probabilities (B, J) and uses only operators supported by ONNX."""
 
-    def __init__(self, network: PCMCNetwork | AveragedChains) -> None:
+    def __init__(self, network: ChainNetwork | AveragedChains) -> None:
         super().__init__()
         self.network = deepcopy(network).cpu().float().eval().requires_grad_(False)
         for part in self.network.modules():
@@ -76,9 +78,14 @@ class ExportedNetwork(nn.Module):
         )
         network = self.network
         members = network.chain_inputs(batch) if isinstance(network, AveragedChains) else [(network, batch)]
-        # 1. Solve chains whose log-rates are scores one by one: their rates may differ by many orders of magnitude.
-        if members[0][0].has_log_rates and not isinstance(network, ChainMixture):
-            return torch.stack([member.distribution(x, exported_distribution) for member, x in members]).mean(0)
+        # 1. Solve chains one by one if their rates are factored, or if their log-rates are scores, which may differ by
+        #    many orders of magnitude.
+        if isinstance(network, FactoredMixture):
+            shares, p = network.classwise(batch, exported_distribution)
+            mean: Tensor = (shares.softmax(-1).unsqueeze(-1) * p).sum(1)
+            return mean
+        if isinstance(members[0][0], FactoredNetwork) or _has_log_rates(network, members):
+            return torch.stack([_solved(member, x) for member, x in members]).mean(0)
         # 2. Solve the chains of all members or classes in one call.
         rates = network.member_chains(batch) if isinstance(network, AveragedChains) else network.chains(batch)
         chains = rates.shape[1]  # (B, K, J, J)
@@ -87,13 +94,25 @@ class ExportedNetwork(nn.Module):
         of_chains = mask.unsqueeze(1).expand(-1, chains, -1).flatten(0, 1)
         p = exported_distribution(rates.flatten(0, 1), of_chains).view(-1, chains, J)
         # 3. Average members with equal weights, and classes with their shares.
-        if not isinstance(network, ChainMixture):
+        if not isinstance(network, MixtureOfChains):
             return p.mean(1)
         mixed: Tensor = (network.log_membership(batch).exp().unsqueeze(-1) * p).sum(1)
         return mixed
 
 
-def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path: str | Path) -> Path:
+def _has_log_rates(network: nn.Module, members: Sequence[tuple[ChainNetwork, Batch]]) -> bool:
+    """Return True if the scores of pairs are log-rates, in a network without latent classes."""
+    first = members[0][0]
+    return isinstance(first, PCMCNetwork) and first.has_log_rates and not isinstance(network, MixtureOfChains)
+
+
+def _solved(member: ChainNetwork, batch: Batch) -> Tensor:
+    """Return the stationary distribution (B, J) of a member's chain."""
+    assert isinstance(member, PCMCNetwork | FactoredNetwork)
+    return member.distribution(batch, exported_distribution)
+
+
+def export_network(network: ChainNetwork | AveragedChains, encoder: Encoder, path: str | Path) -> Path:
     """Write the graph in the format given by the file extension, and a description of its inputs next to it."""
     if not isinstance(path, str | os.PathLike) or Path(path).suffix not in _WRITERS:
         raise InputError(f"expected a file name that ends in {' or '.join(_WRITERS)}, got {path!r}.")

@@ -205,7 +205,7 @@ def fit_network(
         further = train_members(trainer, last, encoders, data, held_out, member_config, file)
     network = average_networks(encoder, last, further, average)
     record = NetworkRecord(
-        spec=NetworkSpec(classes=classes, bins=bins),
+        spec=NetworkSpec(classes=classes, bins=bins, rank=trainer.rank),
         epochs=first.epochs,
         weight_decay=config.decay,
         refit=refit_data is not None,
@@ -221,7 +221,7 @@ def refit_network(
 ) -> FittedNetwork:
     """Return a network fitted to a resample of the training part of a fitted network.
 
-    The encoder, the weight decay, the number of epochs, the number of latent classes and the bins are those of the
+    The encoder, the weight decay, the number of epochs, of latent classes and of factors, and the bins are those of the
     fitted network. All weights are trained from new starting values. Networks that start from the fitted weights would
     stay close to them, and would differ less than fits to different tables.
 
@@ -239,6 +239,7 @@ def refit_network(
     record, encoder = fitted.record, fitted.encoder
     assert isinstance(record, NetworkRecord)
     config = replace(trainer.config, weight_decay=record.weight_decay, epochs=record.epochs)
+    trainer = replace(trainer, rank=record.spec.rank)
     first = trainer.train(train, (), config, classes=record.spec.classes, encoder=encoder)
     encoders = [encoder.with_bins(count) for count in record.spec.bins[1:]]
     further = train_members(trainer, first, encoders, train, (), config, CHECKPOINT)
@@ -273,7 +274,7 @@ def build_network(
 ) -> ChoiceNetwork:
     """Return a new network with the architecture of a fitted network, into which saved weights can be loaded."""
     encoders = [encoder, *(encoder.with_bins(count) for count in spec.bins[1:])]
-    members = [build(member_encoder, spec.classes) for member_encoder in encoders]
+    members = [build(member_encoder, spec) for member_encoder in encoders]
     views = [BinnedView(encoder, member_encoder) for member_encoder in encoders[1:]]
     return average(members, views) if views else members[0]
 

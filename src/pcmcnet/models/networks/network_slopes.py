@@ -37,8 +37,8 @@ from pcmcnet.layers.threads import one_thread_per_operation
 from pcmcnet.training.device import batches_on, device_of, encode_on
 
 if TYPE_CHECKING:
-    from pcmcnet.models.networks.chain_network import PCMCNetwork
     from pcmcnet.models.networks.neural_model import NeuralModel
+    from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 
 
 MAX_CHUNK_FLOATS = 2**22  # of a temporary array over pairs: 16 MiB

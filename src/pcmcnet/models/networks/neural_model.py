@@ -154,8 +154,8 @@ class NeuralModel(ChoiceModel):
         return {**super().identity, **encoders}
 
     @abstractmethod
-    def _build(self, encoder: Encoder, classes: int) -> ChoiceNetwork:
-        """Return a new network for an encoder and a number of latent classes."""
+    def _build(self, encoder: Encoder, spec: NetworkSpec) -> ChoiceNetwork:
+        """Return a new network for an encoder and an architecture; the bins are part of the encoder."""
 
     def _more_facts(self) -> dict[str, str]:
         """Return the entries that this class of models adds to the summary."""

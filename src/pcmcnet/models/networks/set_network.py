@@ -30,6 +30,7 @@ from pcmcnet.layers.perceptron import Activation, LastLayerStart, Perceptron
 from pcmcnet.layers.representation import Representation, build_representation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
+from pcmcnet.models.networks.averaged_members import NetworkSpec
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.network import ChoiceNetwork
@@ -134,8 +135,8 @@ class SetModel(NeuralModel):
 
     network_class: ClassVar[type[SetNetwork]]
 
-    def _build(self, encoder: Encoder, classes: int) -> SetNetwork:
-        assert classes == 1, "a model with latent classes builds its own networks"
+    def _build(self, encoder: Encoder, spec: NetworkSpec) -> SetNetwork:
+        assert spec.classes == 1, "a model with latent classes builds its own networks"
         if not encoder.features:
             raise InputError(
                 f"{type(self).__name__} needs features or labels of alternatives: declare features, or declare an "

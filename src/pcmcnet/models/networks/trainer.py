@@ -119,9 +119,7 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
         raise ConfigError("init was fitted with different encoders: use the same encoders for this model.")
 
 
-NetworkBuilder = Callable[
-    [Encoder, int], ChoiceNetwork
-]  # encoder, number of latent classes -> freshly initialised network
+NetworkBuilder = Callable[[Encoder, NetworkSpec], ChoiceNetwork]  # returns a freshly initialised network
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +147,7 @@ class Trainer:
     config
         Options of the model. Each call to :meth:`train` may use different training options.
     build
-        Function that returns a new network for an encoder and a number of latent classes.
+        Function that returns a new network for an encoder and a number of latent classes and factors.
     encoders
         Custom encoders by column.
     run
@@ -160,6 +158,8 @@ class Trainer:
         Everything that the fit depends on. A run can only be resumed from a checkpoint with the same identity.
     length
         Factor by which the default number of epochs is multiplied if the option ``epochs`` is "auto".
+    rank
+        Number of factors of the rates, or None for a network that scores all pairs.
     """
 
     config: NetworkConfig
@@ -169,6 +169,7 @@ class Trainer:
     device: torch.device
     identity: Mapping[str, Any]
     length: float = 1.0
+    rank: int | None = None
 
     @property
     def epochs(self) -> int:
@@ -220,7 +221,7 @@ class Trainer:
         encoder = encoder or self.learn_encoder(part)
         # 2. Build the network. Its weights only depend on the seed, or are copied from a fitted network.
         with seeded_initialisation(run.seed):
-            network = self.build(encoder, classes)
+            network = self.build(encoder, NetworkSpec(classes=classes, rank=self.rank))
         if start is not None:
             network.load_state_dict(start.weights)
         network.to(self.device)
