@@ -22,7 +22,7 @@ from benchmarks.harness import RUNS, Row, Table, machine, seconds, surroundings
 from benchmarks.shapes import Shape
 from pcmcnet.data import Encoder
 from pcmcnet.layers.likelihood import choice_nll
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 
 SHAPE = Shape("scaling", individual=8, features=16, hidden=(64, 64), dropout=0.0, paper_batch=1)
