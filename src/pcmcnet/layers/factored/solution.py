@@ -43,6 +43,7 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd
 
+from pcmcnet.layers import settings
 from pcmcnet.layers.stationary.elimination import copy_as_result, result_type, working_type
 from pcmcnet.layers.stationary.gradient import (
     OPERATOR_LIBRARY,
@@ -54,8 +55,8 @@ from pcmcnet.layers.stationary.gradient import (
 )
 from pcmcnet.layers.tensor_ops import is_transformed, pull_back
 
-Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-LOG_PADDING = -1e30  # log v of padding: exp is 0, and unlike -inf it has finite derivatives of any order
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Block = tuple[slice, slice]  # sets, alternatives
 ChainSolver = Callable[[Tensor, Tensor], Tensor]  # rates (B, r, r), mask (B, r) -> p (B, r)
 
 
@@ -89,11 +90,12 @@ def composed_distribution(log_u: Tensor, log_v: Tensor, mask: Tensor, solve: Cha
 
     Used for derivatives that the operator does not support, and for export, with a ``solve`` that can be exported.
     """
-    kind = working_type(log_u.device)
-    log_a, w, log_d = _two_steps(log_u.to(kind), log_v.to(kind), mask)
-    log_b = _log_positive(solve(_factor_chain(log_a, w), _all_factors(log_u)))
-    log_e = _log_entries(log_a, log_b)
-    return _normalised(log_e - log_d, mask).to(result_type(log_u.dtype))
+    kind, dtype = working_type(log_u.device), result_type(log_u.dtype)
+    log_u, log_v = log_u.to(kind), log_v.to(kind)
+    log_total = _without_padding(log_v, mask).logsumexp(1, keepdim=True)
+    log_a, w, log_d = _two_steps(log_u, log_v, mask, log_total)
+    log_b = _log_positive(solve(_irreducible(log_a.exp().mT @ w), _all_factors(log_u)))
+    return _normalised(_log_entries(log_a, log_b) - log_d, mask).to(dtype)
 
 
 def dense_rates(log_u: Tensor, log_v: Tensor, mask: Tensor) -> Tensor:
@@ -111,19 +113,32 @@ def dense_rates(log_u: Tensor, log_v: Tensor, mask: Tensor) -> Tensor:
 # -- the steps of the solution --------------------------------------------------------------------------------------
 
 
-def _two_steps(log_u: Tensor, log_v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log a (B, J, r), w (B, J, r) and log d (B, J), given log u and log v in working precision."""
-    real = mask.unsqueeze(2)
-    log_v = log_v.masked_fill(~real, LOG_PADDING)
-    log_total = log_v.logsumexp(1, keepdim=True)  # log V (B, 1, r)
-    log_exits = log_u.masked_fill(~real, 0.0) + log_total
+def _without_padding(log_v: Tensor, mask: Tensor) -> Tensor:
+    """Return log v with a value at padding that is far below all others: unlike -inf, it has finite derivatives."""
+    return log_v.masked_fill(~mask.unsqueeze(2), torch.finfo(log_v.dtype).min / 8)
+
+
+def _log_leads(log_v: Tensor, mask: Tensor, log_total: Tensor) -> Tensor:
+    """Return log a (B, J, r), given log v (B, J, r) and log V (B, 1, r)."""
+    return _without_padding(log_v, mask) - log_total
+
+
+def _two_steps(log_u: Tensor, log_v: Tensor, mask: Tensor, log_total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log a (B, J, r), w (B, J, r) and log d (B, J), given log u, log v and log V in working precision."""
+    log_exits = log_u.masked_fill(~mask.unsqueeze(2), 0.0) + log_total
     log_d = log_exits.logsumexp(2)
-    return log_v - log_total, (log_exits - log_d.unsqueeze(2)).exp(), log_d
+    return _log_leads(log_v, mask, log_total), (log_exits - log_d.unsqueeze(2)).exp(), log_d
 
 
-def _factor_chain(log_a: Tensor, w: Tensor) -> Tensor:  # -> (B, r, r)
-    """Return P, with a floor that keeps the chain irreducible if two factors hardly ever follow each other."""
-    return log_a.exp().mT @ w + torch.finfo(w.dtype).tiny
+def _smallest(dtype: torch.dtype) -> float:
+    """Return a number close to 0 whose reciprocal, and small multiples of it, are finite."""
+    limits = torch.finfo(dtype)
+    return limits.tiny / limits.eps
+
+
+def _irreducible(chain: Tensor) -> Tensor:  # (B, r, r)
+    """Return P with a floor, for factors that hardly ever follow each other."""
+    return chain + _smallest(chain.dtype)
 
 
 def _all_factors(log_u: Tensor) -> Tensor:  # (B, J, r) -> (B, r)
@@ -133,7 +148,7 @@ def _all_factors(log_u: Tensor) -> Tensor:  # (B, J, r) -> (B, r)
 
 def _log_positive(b: Tensor) -> Tensor:
     """Return the logarithm of a distribution whose smallest entries may have become 0."""
-    return b.clamp_min(torch.finfo(b.dtype).tiny).log()
+    return b.clamp_min(_smallest(b.dtype)).log()
 
 
 def _log_entries(log_a: Tensor, log_b: Tensor) -> Tensor:  # (B, J, r), (B, r) -> (B, J)
@@ -142,30 +157,55 @@ def _log_entries(log_a: Tensor, log_b: Tensor) -> Tensor:  # (B, J, r), (B, r) -
 
 
 def _normalised(logs: Tensor, mask: Tensor) -> Tensor:
-    """Return log-probabilities (B, J), with -inf for padding."""
-    return logs.masked_fill(~mask, -math.inf).log_softmax(1)
+    """Return log-probabilities (B, J), with -inf for padding, also if a set has nothing else."""
+    filled = logs.masked_fill(~mask, torch.finfo(logs.dtype).min / 8)
+    return filled.log_softmax(1).masked_fill(~mask, -math.inf)
 
 
 # -- the solution as an operator ------------------------------------------------------------------------------------
+# A set of 100,000 alternatives has millions of factors, and a temporary of that size leaves the caches. So the operator
+# works on blocks of alternatives, and its backward pass computes a and w again instead of reading them from memory.
+
+
+def _blocks(log_u: Tensor) -> list[Block]:
+    """Return blocks of sets and alternatives: whole sets or, if these are large, a part of the alternatives of one."""
+    B, J, r = log_u.shape
+    most = settings.FACTORED_CHUNK_NUMBERS if log_u.device.type == "cpu" else settings.FACTORED_GPU_CHUNK_NUMBERS
+    sets, places = max(1, most // (J * r)), max(1, most // r)
+    return [(slice(b, b + sets), slice(j, j + places)) for b in range(0, B, sets) for j in range(0, J, places)]
 
 
 def _solve(log_u: Tensor, log_v: Tensor, mask: Tensor) -> Results:
-    """Return log p, and what the gradient needs: log a, w, p in working precision, b, the elimination of factors."""
-    kind = working_type(log_u.device)
-    # 1. The two steps of a transition.
-    log_a, w, log_d = _two_steps(log_u.to(kind), log_v.to(kind), mask)
-    # 2. The chain of the factors, and its stationary distribution.
-    b, *elimination = stationary(_factor_chain(log_a, w), _all_factors(log_u))
+    """Return log p, and what the gradient needs: log V, p in working precision, b, the elimination of the factors."""
+    kind, blocks = working_type(log_u.device), _blocks(log_u)
+    B, J, r = log_u.shape
+    # 1. V_k, the sum over the alternatives.
+    log_total = log_u.new_full((B, 1, r), -math.inf, dtype=kind)
+    for block in blocks:
+        part = _without_padding(log_v[block].to(kind), mask[block]).logsumexp(1, keepdim=True)
+        log_total[block[0]] = torch.logaddexp(log_total[block[0]], part)
+    # 2. The two steps of a transition give the chain of the factors, and its stationary distribution.
+    chain, log_d = log_total.new_zeros(B, r, r), log_total.new_empty(B, J)
+    for block in blocks:
+        steps = log_u[block].to(kind), log_v[block].to(kind), mask[block]
+        log_a, w, log_d[block] = _two_steps(*steps, log_total[block[0]])
+        chain[block[0]] += log_a.exp_().mT @ w
+    b, *elimination = stationary(_irreducible(chain), _all_factors(log_u))
     # 3. Entries times stays.
-    log_p = _normalised(_log_entries(log_a, _log_positive(b)) - log_d, mask)
-    return (copy_as_result(log_p, log_u.dtype), log_a, w, log_p.exp(), b, *elimination)
+    log_b, logs = _log_positive(b), log_d.neg_()
+    for block in blocks:
+        log_a = _log_leads(log_v[block].to(kind), mask[block], log_total[block[0]])
+        logs[block] += _log_entries(log_a, log_b[block[0]])
+    log_p = _normalised(logs, mask)
+    return (copy_as_result(log_p, log_u.dtype), log_total, log_p.exp(), b, *elimination)
 
 
 def _pull_back(
     grad: Tensor,
+    log_u: Tensor,
+    log_v: Tensor,
     mask: Tensor,
-    log_a: Tensor,
-    w: Tensor,
+    log_total: Tensor,
     p: Tensor,
     b: Tensor,
     factors: Tensor,
@@ -174,37 +214,52 @@ def _pull_back(
     scale: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients w.r.t. log u and log v (B, J, r), given dL/dlog p (B, J) and the results of ``_solve``."""
-    all_factors = _all_factors(w)
+    kind, blocks = p.dtype, _blocks(log_u)
     # 1. The derivative by log(e / d), and by log b through the shares rho of the factors in e.
-    h = torch.where(mask, grad, 0).to(w.dtype)
+    h = torch.where(mask, grad, 0).to(kind)
     h = (h - p * h.sum(1, keepdim=True)).unsqueeze(2)  # (B, J, 1)
     log_b = _log_positive(b)
-    by_entry = h * (log_a + log_b.unsqueeze(1)).softmax(2)  # h rho
+    by_b = torch.zeros_like(b)
+    for block in blocks:
+        log_a = _log_leads(log_v[block].to(kind), mask[block], log_total[block[0]])
+        by_b[block[0]] += _shares(log_a, log_b[block[0]]).mul_(h[block]).sum(1)
     # 2. The derivative by the chain of the factors, from the factors of its elimination.
-    by_b = by_entry.sum(1) / log_b.exp()
-    by_chain = stationary_backward(by_b, all_factors, factors, exits, working_b, scale)  # G (B, r, r)
-    # 3. Back through both steps of a transition.
-    a = log_a.exp()
-    by_a = by_entry + a * (w @ by_chain.mT)
-    by_w = w * (a @ by_chain)
-    by_u = by_w - w * (h + by_w.sum(2, keepdim=True))
-    by_total = (by_u - by_a).sum(1, keepdim=True)
-    by_v = by_a + a * by_total
-    return copy_as_result(by_u, grad.dtype), copy_as_result(by_v, grad.dtype)
+    by_b /= log_b.exp()
+    by_chain = stationary_backward(by_b, _all_factors(log_u), factors, exits, working_b, scale)  # G (B, r, r)
+    # 3. Back through both steps of a transition. The gradient by log a is stored as that by log v.
+    by_u, by_v = (torch.empty_like(x, dtype=grad.dtype, memory_format=torch.contiguous_format) for x in (log_u, log_v))
+    by_total = torch.zeros_like(log_total)
+    for block in blocks:
+        log_a, w, _ = _two_steps(log_u[block].to(kind), log_v[block].to(kind), mask[block], log_total[block[0]])
+        by_entry = _shares(log_a, log_b[block[0]]).mul_(h[block])  # h rho
+        a, G = log_a.exp_(), by_chain[block[0]]
+        by_a = (w @ G.mT).mul_(a).add_(by_entry)
+        by_w = (a @ G).mul_(w)
+        by_exit = by_w - w.mul_(h[block] + by_w.sum(2, keepdim=True))
+        by_u[block], by_v[block] = by_exit, by_a
+        by_total[block[0]] += by_exit.sub_(by_a).sum(1, keepdim=True)
+    # 4. Back through the total V, of which each v is a part.
+    for block in blocks:
+        a = _log_leads(log_v[block].to(kind), mask[block], log_total[block[0]]).exp_()
+        by_v[block] += a.mul_(by_total[block[0]])
+    return by_u, by_v
+
+
+def _shares(log_a: Tensor, log_b: Tensor) -> Tensor:  # (B, J, r), (B, r) -> (B, J, r)
+    """Return rho, the shares of the factors in the entries of each alternative."""
+    return (log_a + log_b.unsqueeze(1)).softmax(2)
 
 
 def _solve_shapes(log_u: Tensor, log_v: Tensor, mask: Tensor) -> Results:
-    kind = working_type(log_u.device)
     B, J, r = log_u.shape
-    chain = log_u.new_empty(B, r, r, dtype=kind)
+    chain = log_u.new_empty(B, r, r, dtype=working_type(log_u.device))  # its elimination has the same type everywhere
     sizes = (B * factor_width(chain) ** 2, B * r, B * r, B)
-    elimination = [chain.new_empty(size) for size in sizes]
-    log_a, w, p, b = (chain.new_empty(shape) for shape in ((B, J, r), (B, J, r), (B, J), (B, r)))
-    return (log_u.new_empty(B, J, dtype=result_type(log_u.dtype)), log_a, w, p, b, *elimination)  # type: ignore[return-value]
+    others = (chain.new_empty(shape) for shape in ((B, 1, r), (B, J), (B, r), *((size,) for size in sizes)))
+    return (log_u.new_empty(B, J, dtype=result_type(log_u.dtype)), *others)  # type: ignore[return-value]
 
 
-def _pull_back_shapes(grad: Tensor, mask: Tensor, log_a: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-    return grad.new_empty(log_a.shape), grad.new_empty(log_a.shape)
+def _pull_back_shapes(grad: Tensor, log_u: Tensor, log_v: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    return grad.new_empty(log_u.shape), grad.new_empty(log_v.shape)
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Results) -> None:
@@ -221,19 +276,16 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | No
         real = torch.where(mask, grad, 0)
         by_u, by_v = pull_back(partial(composed_distribution, mask=mask), [log_u, log_v], real)
         return by_u, by_v, None
-    by_u, by_v = torch.ops.pcmcnet.factored_backward.default(grad, mask, *solution)
+    by_u, by_v = torch.ops.pcmcnet.factored_backward.default(grad, log_u, log_v, mask, *solution)
     return by_u.to(log_u.dtype), by_v.to(log_v.dtype), None
 
 
-_CHAIN = "Tensor b, Tensor factors, Tensor exits, Tensor working_b, Tensor scale"
+_SOLUTION = "Tensor log_total, Tensor p, Tensor b, Tensor factors, Tensor exits, Tensor working_b, Tensor scale"
 define_operator(
-    "factored(Tensor log_u, Tensor log_v, Tensor mask) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _solve,
-    _solve_shapes,
+    f"factored(Tensor log_u, Tensor log_v, Tensor mask) -> ({', '.join(['Tensor'] * 8)})", _solve, _solve_shapes
 )
 define_operator(
-    f"factored_backward(Tensor grad, Tensor mask, Tensor log_a, Tensor w, Tensor p, {_CHAIN}) -> (Tensor, Tensor)",
+    f"factored_backward(Tensor grad, Tensor log_u, Tensor log_v, Tensor mask, {_SOLUTION}) -> (Tensor, Tensor)",
     _pull_back,
     _pull_back_shapes,
 )
