@@ -45,13 +45,13 @@ def _check_chains(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor |
     if invalid.any():
         b, i, j = invalid.nonzero()[0].tolist()
         raise ChainError(
-            f"{_set_name(b, batch)}: expected the rate from {i} to {j} to be finite and at least 0, "
+            f"{set_name(b, batch)}: expected the rate from {i} to {j} to be finite and at least 0, "
             f"got {rates[b, i, j].item()} (invalid rates: {int(invalid.sum())})."
         )
     empty = ~mask.any(1)
     if empty.any():
         raise ChainError(
-            f"{_set_name(int(empty.nonzero()[0]), batch)}: expected at least one real alternative, got none."
+            f"{set_name(int(empty.nonzero()[0]), batch)}: expected at least one real alternative, got none."
         )
     # 2. Real states keep their order, then padding. If some rates are 0, a state that all others reach comes first.
     key = (~mask).long() * 2 + 1  # 0 root, 1 real, 3 padding
@@ -76,14 +76,14 @@ def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: Sequence[int])
     ambiguous = ~reached_by_all.any(1)
     if ambiguous.any():
         raise ChainError(
-            f"{_set_name(int(ambiguous.nonzero()[0]), batch)}: the chain has two or more closed classes, so its "
+            f"{set_name(int(ambiguous.nonzero()[0]), batch)}: the chain has two or more closed classes, so its "
             f"stationary distribution is not unique (such sets: {int(ambiguous.sum())}). Give every pair a positive "
             f"rate in at least one direction."
         )
     return reached_by_all.int().argmax(1)
 
 
-def _set_name(flat: int, batch: Sequence[int]) -> str:
+def set_name(flat: int, batch: Sequence[int]) -> str:
     """Return the name of a set for error messages: its index in the batch dimensions."""
     if not batch:
         return "the chain"
@@ -98,7 +98,7 @@ def _require_finite(p: Tensor, batch: Sequence[int]) -> None:
     """Raise an error if a probability (B, n) is not finite."""
     overflowed = ~torch.isfinite(p).all(1)
     if overflowed.any():
-        name = _set_name(int(overflowed.nonzero()[0]), batch)
+        name = set_name(int(overflowed.nonzero()[0]), batch)
         raise ChainError(
             f"{name}: the rates span more orders of magnitude than float64 can represent. Reduce their range."
         )
@@ -118,16 +118,16 @@ def _finite(p: Tensor, batch: Sequence[int]) -> Tensor:
 
 
 def _order_each(info: Any, dims: tuple[Any, ...], rates: Tensor, mask: Tensor, batch: Sequence[int]) -> tuple[Any, int]:
-    rates, mask = _merge_axes(info.batch_size, dims[:2], (rates, mask))
+    rates, mask = merge_axes(info.batch_size, dims[:2], (rates, mask))
     return torch.ops.pcmcnet.order(rates, mask, [info.batch_size, *batch]).unflatten(0, (info.batch_size, -1)), 0
 
 
 def _finite_each(info: Any, dims: tuple[Any, ...], p: Tensor, batch: Sequence[int]) -> tuple[Any, None]:
-    (p,) = _merge_axes(info.batch_size, dims[:1], (p,))
+    (p,) = merge_axes(info.batch_size, dims[:1], (p,))
     return torch.ops.pcmcnet.finite(p, [info.batch_size, *batch]), None
 
 
-def _merge_axes(size: int, dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+def merge_axes(size: int, dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
     """Merge the ``vmap`` axis of each tensor, which has the given size and position, into the batch axis."""
     pairs = zip(tensors, dims, strict=True)
     return [(x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1) for x, dim in pairs]
