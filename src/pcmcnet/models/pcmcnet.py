@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
@@ -149,7 +150,9 @@ class PCMCNetConfig(NetworkConfig):
         """Raise ConfigError unless the rank is valid and agrees with the form of the rates."""
         if self.rank is None or self.rank == "auto":
             return
-        require_number("rank", self.rank, whole=True, low=1, high=MAX_RANK)
+        is_whole = isinstance(self.rank, int) and not isinstance(self.rank, bool)
+        if not is_whole or not 1 <= self.rank <= MAX_RANK:
+            raise ConfigError(f"rank must be a whole number from 1 to {MAX_RANK}, 'auto' or None, got {self.rank!r}.")
         if not self.can_be_factored:
             raise ConfigError(
                 f"rank={self.rank} needs rate='exp', epsilon=0 and initialisation='safe', got rate={self.rate!r}, "
@@ -270,6 +273,13 @@ class PCMCNet(MixtureModel, ChainModel):
     def _fit_length(self, schema: Schema) -> float:
         return SIGNED_LENGTH if directions_of(self.config.monotone, schema) else 1.0
 
+    def _more_facts(self) -> dict[str, str]:
+        rank, facts = self.spec_.rank, super()._more_facts()
+        if rank is not None:
+            note = " (chosen for the size of the table)" if self.config.rank == "auto" else ""
+            facts["rates"] = f"factored, rank {rank}{note}"
+        return facts
+
     # -- the chain --------------------------------------------------------------------------------------------
 
     @property
@@ -299,6 +309,23 @@ class PCMCNet(MixtureModel, ChainModel):
             return super().fixed_chains(data)
         shares = np.full((len(data), members), 1 / members)
         return shares, collect_chains(data, self._predict_batches(data, network.member_chains), members)
+
+    def _factors(self, data: ChoiceData, member: int, of_class: int) -> Iterator[tuple[Ints, Tensor]]:
+        """Yield positions (B,) of sets, and log u and log v (B, 2, J, r) of one averaged network and one class.
+
+        Both are counted from 0. The rates of the network must have factors.
+        """
+        network = self._chains[member]
+        assert isinstance(network, FactoredNetwork)
+
+        def log_factors(batch: Batch) -> Tensor:
+            inputs = batch if isinstance(self.network_, ChainNetwork) else self.network_.chain_inputs(batch)[member][1]
+            if not isinstance(network, FactoredMixture):
+                return torch.stack(network.log_factors(inputs), 1)
+            factors = torch.stack(network.class_factors(inputs)[:2], 1)  # (B K, 2, J, r)
+            return factors[of_class :: network.classes]  # the classes of a set are adjacent
+
+        yield from self._predict_batches(data, log_factors)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
         network = self.network_

@@ -85,7 +85,7 @@ class ChoiceNetwork(nn.Module):
     def count_pairs(self, sizes: Ints) -> Ints:
         """Return the number of pairs that the network scores in choice sets of the given sizes.
 
-        Batches limit this number, which determines time and memory. By default, all ordered pairs of alternatives.
+        Batches limit this number, which determines memory. By default, all ordered pairs of alternatives.
 
         Parameters
         ----------
@@ -93,6 +93,18 @@ class ChoiceNetwork(nn.Module):
             Numbers of alternatives.
         """
         return sizes**2
+
+    def count_evaluations(self, sizes: Ints) -> Ints:
+        """Return how often the network is evaluated for choice sets of the given sizes.
+
+        This number times the number of weights determines time. By default, once for every pair.
+
+        Parameters
+        ----------
+        sizes
+            Numbers of alternatives.
+        """
+        return self.count_pairs(sizes)
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
         """Check on some training sets that the network can learn. By default, nothing is checked.

@@ -123,7 +123,7 @@ def nominal_seconds(train: ChoiceData, network: ChoiceNetwork, config: TrainConf
     else:
         is_compiled = usable_form(network, train.largest) is not None
         products_per_second, seconds_per_batch = COMPILED_SPEED if is_compiled else PYTORCH_SPEED
-    products = parameter_count(network) * float(network.count_pairs(train.sizes).sum(dtype=float))
+    products = parameter_count(network) * float(network.count_evaluations(train.sizes).sum(dtype=float))
     batches = len(train) / config.sets_per_batch(len(train))
     return config.passes * (products / products_per_second + batches * seconds_per_batch)
 
@@ -167,6 +167,10 @@ class AveragedNetwork(ChoiceNetwork):
     def count_pairs(self, sizes: Ints) -> Ints:
         """Return the number of pairs that each member scores."""
         return members_of(self)[0].count_pairs(sizes)
+
+    def count_evaluations(self, sizes: Ints) -> Ints:
+        """Return how often each member is evaluated."""
+        return members_of(self)[0].count_evaluations(sizes)
 
     def member_inputs(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:
         """Return a list of members, each with its inputs."""

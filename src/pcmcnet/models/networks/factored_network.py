@@ -56,6 +56,10 @@ class FactoredNetwork(ChainNetwork):
         """Return the number of pairs of an alternative and a factor."""
         return sizes * self.rates.rank
 
+    def count_evaluations(self, sizes: Ints) -> Ints:
+        """Return the number of alternatives: one evaluation gives all factors of an alternative."""
+        return sizes
+
     def log_factors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return log u and log v, (B, J, r) each."""
         inputs = self.represent(batch)
