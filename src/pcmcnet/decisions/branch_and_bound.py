@@ -35,6 +35,7 @@ class SearchResult(NamedTuple):
     value: float  # expected revenue
     bound: float
     nodes: int  # nodes of the search, or iterations
+    is_local_optimum: bool | None = None  # True if no other offer that differs by one alternative earns more
 
     @property
     def gap(self) -> float:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Bools, Floats
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
@@ -143,21 +143,59 @@ class ConstraintRows(NamedTuple):
 
     def allow(self, offers: Bools) -> Bools:  # (B, n) -> (B,)
         """Return a mask (B,) of the offers that satisfy all constraints."""
-        slack = _SLACK * (np.abs(self.matrix).sum(axis=1) + np.abs(self.upper))
-        inside: Bools = (offers @ self.matrix.T <= self.upper + slack).all(axis=1)
-        return inside & offers[:, self.always].all(axis=1) & ~offers[:, self.never].any(axis=1)
+        inside = np.all(offers @ self.matrix.T <= self._limits, axis=1)
+        allowed: Bools = inside & offers[:, self.always].all(axis=1) & ~offers[:, self.never].any(axis=1)
+        return allowed
+
+    def entering(self, offer: Bools) -> Ints:  # (n,) -> (m,)
+        """Return the hidden alternatives each of which can be added, so that the offer satisfies all constraints."""
+        sums = (self.matrix @ offer)[:, None] + self.matrix
+        inside = (sums <= self._limits[:, None]).all(axis=0)
+        return np.flatnonzero(inside & ~(offer | self.never))
+
+    def leaving(self, offer: Bools) -> Ints:  # (n,) -> (m,)
+        """Return the shown alternatives each of which can be removed, so that the offer satisfies all constraints."""
+        sums = (self.matrix @ offer)[:, None] - self.matrix
+        inside = (sums <= self._limits[:, None]).all(axis=0)
+        return np.flatnonzero(inside & offer & ~self.always)
+
+    @property
+    def _limits(self) -> Floats:
+        """Upper limits of the rows, with a tolerance for rounding errors."""
+        limits: Floats = self.upper + _SLACK * (np.abs(self.matrix).sum(axis=1) + np.abs(self.upper))
+        return limits
 
     def best(self, worth: Floats) -> Bools | None:  # (n,) -> (n,)
         """Return the feasible offer with the largest sum of ``worth``, or None if no offer is feasible."""
-        from scipy.optimize import Bounds, LinearConstraint
-
         least, most, further = self.sizes()
         if not len(further.upper):
             return self._best_of_size(worth, least, most)
+        solution = self._solve(worth, is_integer=True)
+        return None if solution is None else solution > 0.5
+
+    def relaxed_best(self, worth: Floats) -> Floats | None:  # (n,) -> (n,)
+        """Return shares x, from 0 to 1, that satisfy all constraints and have the largest ``worth @ x``.
+
+        The shares are 0 or 1 if there are only limits on the number of alternatives shown. None is returned if there is
+        no solution.
+        """
+        least, most, further = self.sizes()
+        if len(further.upper):
+            return self._solve(worth, is_integer=False)
+        offer = self._best_of_size(worth, least, most)
+        return None if offer is None else offer.astype(np.float64)
+
+    def _solve(self, worth: Floats, *, is_integer: bool) -> Floats | None:
+        """Return the feasible offer with the largest sum of ``worth``, by HiGHS, or None if no offer is feasible."""
+        from scipy.optimize import Bounds, LinearConstraint
+
         rows = LinearConstraint(self.matrix, -np.inf, self.upper)
         bounds = Bounds(self.always.astype(float), 1.0 - self.never)
-        solution = solve_integer_program(-worth, constraints=rows, bounds=bounds, integrality=np.ones(len(worth)))
-        return None if solution.x is None else solution.x > 0.5
+        scale = max(float(np.abs(worth).max()), np.finfo(float).tiny)  # HiGHS has absolute tolerances
+        whole = np.full(len(worth), float(is_integer))
+        solution = solve_integer_program(-worth / scale, constraints=rows, bounds=bounds, integrality=whole)
+        x: Floats | None = solution.x
+        return x
 
     def _best_of_size(self, worth: Floats, least: int, most: int) -> Bools | None:
         """Return the best offer if the only constraint is a limit on the number of alternatives shown."""
@@ -227,11 +265,11 @@ def constraint_rows(
                 has = shown * _equals(columns, name, value, word.replace(" ", "_"))
                 rows.append((f"{word} {count} with {name} = {value}", sign * has, sign * count))
     # 3. Groups: x_first = x_other as two rows for "together", sum x <= 1 for "apart".
-    unit = np.eye(n)
     for group in constraints.together:
         first, *rest = _positions(group, labels, "together")
         for other in rest:
-            name, row = f"{labels[first]} and {labels[other]} together", unit[first] - unit[other]
+            name, row = f"{labels[first]} and {labels[other]} together", np.zeros(n)
+            row[first], row[other] = 1.0, -1.0
             rows += [(name, row, 0.0), (name, -row, 0.0)]
     for group in constraints.apart:
         row = np.isin(np.arange(n), _positions(group, labels, "apart")).astype(np.float64)

@@ -4,7 +4,7 @@ Offers are the rows of a boolean matrix (B, n), whose entries are True for the a
 shown. Each offer is made to one of P individuals. P(. | S) is a known function of S for two families of models, which
 are mixtures of C components with weights w_c:
 
-    chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
+    chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S, which may be given by factors
     logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
 
 For any other model, every offer is predicted as a separate choice set.
@@ -24,8 +24,10 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.predictions import Predictor
 from pcmcnet.insight.queries import predict_sets
 from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers.factored import dense_rates, log_factored_distribution
 
 CPU = torch.device("cpu")
+_NUMBERS_PER_BATCH = 2**20  # of log u, for the factored chains that are solved together: 8 MiB
 
 
 class OfferValue(Protocol):
@@ -88,6 +90,50 @@ class Chains(_Mixtures):
             probabilities[rows[:, None], states] = torch.einsum("bc,bck->bk", weights[one], p)
         result: Floats = probabilities.cpu().numpy()
         return result
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredChains(_Mixtures):
+    """Mixtures of chains with factored rates: weights (P, C), log u and log v (P, C, n, r), and revenue (n,)."""
+
+    weights: Floats
+    log_u: Floats
+    log_v: Floats
+    revenue: Floats
+    device: torch.device = CPU
+
+    @cached_property
+    def _tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Weights, log u and log v on the device."""
+        weights, log_u, log_v = (
+            torch.from_numpy(each).to(self.device) for each in (self.weights, self.log_u, self.log_v)
+        )
+        return weights, log_u, log_v
+
+    def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
+        """Return choice probabilities (B, n). Offers of equal size are solved together, without padding."""
+        weights, log_u, log_v = self._tensors
+        C, r = log_u.shape[1], log_u.shape[3]
+        shown, to = (torch.from_numpy(array).to(self.device) for array in (offers, individuals))
+        p, sizes = log_u.new_zeros(offers.shape), offers.sum(axis=1)
+        for size in np.unique(sizes).tolist():
+            same_size = torch.from_numpy(np.flatnonzero(sizes == size)).to(self.device)
+            for rows in torch.split(same_size, max(_NUMBERS_PER_BATCH // (C * size * r), 1)):
+                one, states = to[rows], shown[rows].nonzero()[:, 1].view(len(rows), size)  # (b,), (b, k)
+                at = one[:, None, None], torch.arange(C, device=self.device)[:, None], states[:, None]
+                parts = log_u[at].flatten(0, 1), log_v[at].flatten(0, 1)  # (b C, k, r)
+                every = torch.ones(parts[0].shape[:2], dtype=torch.bool, device=self.device)
+                shares = log_factored_distribution(*parts, every).exp().view(len(rows), C, size)
+                p[rows[:, None], states] = torch.einsum("bc,bck->bk", weights[one], shares)
+        result: Floats = p.cpu().numpy()
+        return result
+
+    def with_all_pairs(self) -> Chains:
+        """Return the same chains as rates (P, C, n, n) of all pairs, for small catalogues."""
+        P, C, n, _ = self.log_u.shape
+        log_u, log_v = (torch.from_numpy(each).flatten(0, 1) for each in (self.log_u, self.log_v))
+        rates = dense_rates(log_u, log_v, torch.ones((P * C, n), dtype=torch.bool))
+        return Chains(self.weights, rates.view(P, C, n, n).numpy(), self.revenue, self.device)
 
 
 @dataclass(frozen=True, eq=False)

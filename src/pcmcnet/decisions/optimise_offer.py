@@ -4,15 +4,16 @@ Every optimisation starts with local searches from several offers. The method th
 model:
 
     chains and mixtures of chains    branch and bound
+    chains with factored rates       local search in large catalogues, with a bound from attractions
     a logit                          Dinkelbach's method
     a mixture of logits              branch and bound, or an integer program
     a nested logit of one level      revenue-ordered selections in each nest
     any other model                  none: the offer is heuristic, and its bound is the largest revenue
 
-The algorithms are in ``exact_offers.py``. The members of an ensemble express the uncertainty of the estimates. By
-default, the mean revenue over the members is optimised, as for a mixture. With ``risk``, local search optimises the
-conditional value at risk: the mean over the worst members for each offer. The bound on the mean over all members is
-also a bound on the conditional value at risk.
+The algorithms are in ``exact_offers.py`` and ``factored_offers.py``. The members of an ensemble express the uncertainty
+of the estimates. By default, the mean revenue over the members is optimised, as for a mixture. With ``risk``, local
+search optimises the conditional value at risk: the mean over the worst members for each offer. The bound on the mean
+over all members is also a bound on the conditional value at risk.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult, local_search, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constraint_rows
@@ -40,9 +43,26 @@ from pcmcnet.decisions.exact_offers import (
     best_mixture_offer,
     best_nested_offer,
 )
-from pcmcnet.decisions.offer_value import CPU, BlackBoxModel, Chains, Logits, OfferValue, expected_revenue
+from pcmcnet.decisions.factored_offers import (
+    Combination,
+    MoveRevenue,
+    best_factored_offer,
+    factored_starts,
+    search_from_starts,
+)
+from pcmcnet.decisions.offer_value import (
+    CPU,
+    BlackBoxModel,
+    Chains,
+    FactoredChains,
+    Logits,
+    OfferValue,
+    expected_revenue,
+)
 from pcmcnet.errors import InputError
-from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
+from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL, PCMCNet, Stacking
+from pcmcnet.models.networks.chain_network import AveragedChains
+from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.reports.formats import ToDictMixin, data_frame
 from pcmcnet.reports.tables import Cells, TableMixin, number, percent
@@ -60,13 +80,14 @@ if TYPE_CHECKING:
 _COMPARED_OFFERS = 16  # random offers on which a structure is compared with the model
 _MIN_LOG_P = -600.0  # smaller log-probabilities are raised to this: every attraction must be positive
 _MAX_ATTRACTIONS = 2**26  # half a GiB; a mixed logit with more individuals times draws is treated as a black box
+_MAX_RATES = 2**27  # rates of all pairs: 1 GiB
 _PROBABILITY_TOLERANCE = 1e-5  # networks compute in float32
 
 
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
     """Return the revenue as a function of the offer, given choice sets that each contain the whole catalogue."""
     black_box = BlackBoxModel(model, sets, revenue)
-    for structure in (_chains, _logits, _nested):
+    for structure in (_factored_chains, _chains, _logits, _nested):
         value = structure(_members(model), sets, revenue)
         if value is not None and _agree(value, black_box, len(sets)):
             return value
@@ -82,11 +103,90 @@ def _members(model: ChoiceModel) -> list[ChoiceModel]:
     return list(model.members_) if isinstance(model, Ensemble) else [model]
 
 
+def _factored_chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> FactoredChains | Logits | None:
+    """Return the members as chains with factored rates, or as logits if all have rank 1.
+
+    None is returned if no member is such a chain, or if a member is neither a chain with factors nor a logit.
+    """
+    # 1. Logarithms of the factors of each member. A logit has one factor, which is left at rate 1.
+    networks = [member for member, _ in _weighted_members(members) if isinstance(member, PCMCNet)]
+    if not any(network.spec_.rank for network in networks):
+        return None
+    weights, factors = [], []
+    for member, weight in _weighted_members(members):
+        mixture = _log_factors(member, sets)
+        if mixture is None:
+            return None
+        weights.append(weight * mixture[0])
+        factors.append(mixture[1].reshape(len(sets), len(revenue), *mixture[1].shape[1:]))  # (P, n, K, 2 r)
+    # 2. One array, with the largest rank.
+    rank = max(each.shape[3] for each in factors) // 2
+    both = np.concatenate([_with_rank(each, rank) for each in factors], axis=2).swapaxes(1, 2)  # (P, C, n, 2 r)
+    (log_u, log_v), shares = np.split(both, 2, axis=3), np.concatenate(weights, axis=1)
+    if rank == 1:
+        attractions = (log_v - log_u)[..., 0]
+        below = attractions - attractions.max(axis=2, keepdims=True)
+        return Logits(shares, np.exp(np.maximum(below, _MIN_LOG_P)), revenue)
+    return FactoredChains(shares, log_u.copy(), log_v.copy(), revenue, device_of(networks[0].network_))
+
+
+def _weighted_members(members: list[ChoiceModel]) -> list[tuple[ChoiceModel, float]]:
+    """Return the members whose probabilities are averaged, with their weights. The members of stacks are listed too."""
+    weighted: list[tuple[ChoiceModel, float]] = []
+    for member in members:
+        parts = zip(member.members_, member.weights_, strict=True) if isinstance(member, Stacking) else [(member, 1.0)]
+        weighted += [(part, float(weight) / len(members)) for part, weight in parts]
+    return weighted
+
+
+def _log_factors(model: ChoiceModel, sets: ChoiceData) -> tuple[Floats, Floats] | None:
+    """Return the weights (P, K) of a model's chains, and their log u and log v side by side (N, K, 2 r)."""
+    if not isinstance(model, PCMCNet):
+        mixture = None if isinstance(model, MixedMNL) else model.as_logits(sets)
+        return None if mixture is None else (mixture[0], np.stack([0.0 * mixture[1], mixture[1]], axis=2))
+    if model.spec_.rank is None:
+        return None
+    network = model.network_
+
+    def log_factors(batch: Batch) -> Tensor:  # -> (B, J, K, 2 r)
+        parts = network.chain_inputs(batch) if isinstance(network, AveragedChains) else [(network, batch)]
+        chains = []
+        for part, inputs in parts:
+            if isinstance(part, FactoredMixture):
+                classes = torch.cat(part.class_factors(inputs)[:2], 2)  # (B K, J, 2 r)
+                chains.append(classes.view(-1, part.classes, *classes.shape[1:]).movedim(1, 2))
+            elif isinstance(part, FactoredNetwork):
+                chains.append(torch.cat(part.log_factors(inputs), 2).unsqueeze(2))
+        return torch.cat(chains, 2)
+
+    n, K = int(sets.sizes[0]), max(model.spec_.members, model.n_classes_)
+    factors = np.empty((len(sets), n, K, 2 * model.spec_.rank))
+    for positions, values in model._predict_batches(sets, log_factors):
+        factors[positions] = values.double().cpu().numpy()
+    is_average = model.spec_.members > 1
+    return np.full((len(sets), K), 1 / K) if is_average else model.class_shares(sets), factors.reshape(
+        -1, *factors.shape[2:]
+    )
+
+
+def _with_rank(factors: Floats, rank: int) -> Floats:  # (P, n, K, 2 r) -> (P, n, K, 2 rank)
+    """Split the first factor into equal parts, so that there are ``rank`` factors and the rates are the same."""
+    log_u, log_v = np.split(factors, 2, axis=3)
+    parts = rank - log_u.shape[3] + 1
+    first = [log_u[..., :1]] * parts, [log_v[..., :1] - math.log(parts)] * parts
+    return np.concatenate([*first[0], log_u[..., 1:], *first[1], log_v[..., 1:]], axis=3)
+
+
 def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
     """Return the members as mixtures of chains, or None if a member is neither a chain nor a mixture of chains."""
     chains = [member for member in members if isinstance(member, ChainModel)]
     if len(chains) < len(members):
         return None
+    if len(sets) * len(members) * len(revenue) ** 2 > _MAX_RATES:
+        raise InputError(
+            f"the catalogue has {len(revenue):,} alternatives, too many for rates of all pairs: fit "
+            f"PCMCNet(rank=16), whose rates have factors, or offer fewer alternatives or individuals at a time."
+        )
     class_chains = [member.fixed_chains(sets) for member in chains]
     weights = [shares / len(members) for shares, _ in class_chains]  # (P, K) of each member
     rates = [np.stack(class_rates) for _, class_rates in class_chains]  # (P, K, n, n)
@@ -166,6 +266,9 @@ class Offer(ToDictMixin, TableMixin):
         For a mixed logit, the number of fixed taste draws over which the offer is optimised (None for other models).
     notes
         A sentence for each column whose effect in the model is against its expected sign (none for most models).
+    is_local_optimum
+        For a model with factored rates, whether every offer that differs from this one by one alternative was evaluated
+        and earns no more. False if the time limit came first, and None for other models.
     """
 
     labels: tuple[str, ...]
@@ -184,6 +287,7 @@ class Offer(ToDictMixin, TableMixin):
     current_value: float | None = None
     draws: int | None = None
     notes: tuple[str, ...] = ()
+    is_local_optimum: bool | None = None
     _derived = ("gap",)
 
     @property
@@ -197,8 +301,10 @@ class Offer(ToDictMixin, TableMixin):
         if self.exact:
             return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
         if self.nodes:
-            return f"heuristic: at most {percent(self.gap)} below the best offer"
-        return "heuristic: the only known upper bound is the largest revenue"
+            text = f"heuristic: at most {percent(self.gap)} below the best offer"
+        else:
+            text = "heuristic: the only known upper bound is the largest revenue"
+        return text + ("; no addition, removal or exchange of one alternative helps" if self.is_local_optimum else "")
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each shown alternative."""
@@ -226,6 +332,7 @@ class Offer(ToDictMixin, TableMixin):
 # -- Optimise offer ----------------------------------------------------------------------------------------------------
 
 _LOCAL_SEARCHES = 8
+MAX_SEARCHED = 1_000  # alternatives; the exchanges of larger offers take gigabytes
 _MAX_INTEGER_PROGRAM = 1_000  # logits times alternatives; larger constrained problems use branch and bound
 Revenue = str | Sequence[float] | Mapping[Any, float]
 Goal = Callable[[Bools, Ints], Floats]
@@ -311,17 +418,50 @@ def optimise_offer(
     members = [structure_of(m, offered.sets, value.revenue) for m in getattr(model, "members_", [])]
     goal = (lambda offers, _: expected_revenue(value, offers)) if risk is None else _tail(members, risk)
     # 2. Search locally, then improve the result and bound it.
-    local = _local_optimum(goal, rows, value.revenue, now, np.random.default_rng(seed))
-    deadline = started + time_limit
+    deadline, rng = started + time_limit, np.random.default_rng(seed)
+    if has_factored_search(value):
+        chains = with_factors(value)
+        revenues = MoveRevenue(chains, None if risk is None else _tail_of_chains(members, risk))
+        starts = factored_starts(revenues, rows, now, rng)
+        local = search_from_starts(revenues, rows, starts, lambda: time.monotonic() > deadline)
+    else:
+        local = _local_optimum(goal, rows, value.revenue, now, rng)
     best = improve_and_bound(value, rows, local.offer, deadline=deadline)
     if risk is not None:  # the bound of the mean also holds for the worst members
-        best = local._replace(bound=best.bound, nodes=best.nodes)
+        best = local._replace(bound=max(best.bound, local.value), nodes=best.nodes)
     # 3. Report the result with labels, and compare it with the members and the current offer.
     offer = _offer(value, best, offered, time.monotonic() - started)
     offer = replace(offer, draws=fixed_draws(model), notes=tuple(model.sign_caveats.values()))
     if members:
         offer = replace(offer, best_for=_best_for(members, rows, best.offer, deadline))
     return offer if now is None else _compared(offer, offered, goal, now, best.offer)
+
+
+def has_factored_search(value: OfferValue) -> bool:
+    """Return True if the search for chains with factored rates applies: to such chains, and to many alternatives.
+
+    A mixture of logits is a mixture of chains of rank 1. Raise InputError if there are too many alternatives for any
+    search.
+    """
+    if isinstance(value, FactoredChains):
+        return True
+    if len(value.revenue) <= MAX_SEARCHED:
+        return False
+    if isinstance(value, Logits):
+        return True
+    raise InputError(
+        f"the catalogue has {len(value.revenue):,} alternatives: the search for this model supports at most "
+        f"{MAX_SEARCHED:,}. Use a logit or PCMCNet(rank=16), whose rates have factors, or offer fewer alternatives."
+    )
+
+
+def with_factors(value: OfferValue) -> FactoredChains:
+    """Return chains with factored rates, or logits, as chains with factored rates."""
+    if isinstance(value, FactoredChains):
+        return value
+    assert isinstance(value, Logits)
+    log_v = np.log(value.attraction)[..., None]
+    return FactoredChains(value.weights, np.zeros_like(log_v), log_v, value.revenue)
 
 
 def _local_optimum(
@@ -349,6 +489,19 @@ def _tail(members: list[OfferValue], risk: float) -> Goal:
     return goal
 
 
+def _tail_of_chains(members: list[OfferValue], risk: float) -> Combination:
+    """Return the mean over the worst members as a function of the revenue (C, m) in the chains of all members."""
+    weights = [with_factors(member).weights[0] for member in members]
+    ends, worst = np.cumsum([len(each) for each in weights])[:-1], math.ceil(risk * len(members))
+
+    def combine(revenue: Floats) -> Floats:
+        parts = zip(weights, np.split(revenue, ends), strict=True)
+        mean: Floats = np.sort([each @ part for each, part in parts], axis=0)[:worst].mean(axis=0)
+        return mean
+
+    return combine
+
+
 def _best_for(members: list[OfferValue], rows: ConstraintRows, offer: Bools, deadline: float) -> float:
     """Return the share of members for which the search finds no better offer."""
     optima = [improve_and_bound(member, rows, offer, deadline=deadline) for member in members]
@@ -366,6 +519,8 @@ def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bo
 
 def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, deadline: float) -> SearchResult:
     """Improve an offer by the exact method for the model, and compute an upper bound on the revenue of any offer."""
+    if isinstance(value, FactoredChains):
+        return best_factored_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, Chains):
         return best_chain_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, Logits) and value.weights.shape[1] == 1:
@@ -395,6 +550,7 @@ def _offer(value: OfferValue, result: SearchResult, offered: Catalogue, seconds:
         exact=result.gap < PROVEN_GAP,
         nodes=result.nodes,
         seconds=seconds,
+        is_local_optimum=result.is_local_optimum,
     )
 
 
