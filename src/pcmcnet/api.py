@@ -38,6 +38,7 @@ from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
+from pcmcnet.insight.submarkets import Submarkets, submarkets
 from pcmcnet.insight.willingness_to_pay import willingness_to_pay
 from pcmcnet.layers import factored_distribution, stationary_distribution
 from pcmcnet.models import (
@@ -128,6 +129,7 @@ __all__ = [
     "Schema",
     "Stacking",
     "StopFit",
+    "Submarkets",
     "TCNet",
     "TasteNet",
     "Thurstone",
@@ -154,6 +156,7 @@ __all__ = [
     "order_effects",
     "scenario",
     "stationary_distribution",
+    "submarkets",
     "table",
     "tune",
     "vuong",

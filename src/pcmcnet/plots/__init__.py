@@ -61,18 +61,20 @@ from pcmcnet.plots.quality import (
 )
 from pcmcnet.plots.report import write_explanation
 from pcmcnet.plots.search import SearchChart, draw_offer_frontier, draw_search, plot_search, search_chart
+from pcmcnet.plots.submarkets import SubmarketsChart, draw_submarkets, plot_submarkets, submarkets_chart
 
 # fmt: off
 __all__ = [
     "ChainChart", "ComparisonChart", "ContextEffectsChart", "LearningCurve", "PreferenceMap", "RankChart",
-    "SearchChart", "TasteChart", "chain_chart", "comparison_chart", "comparison_page", "context_effects_chart",
-    "draw_attribution", "draw_calibration", "draw_chain", "draw_comparison", "draw_context_effects", "draw_demand",
-    "draw_importance", "draw_learning_curve", "draw_offer_frontier", "draw_preference_map", "draw_preference_maps",
-    "draw_ranks", "draw_search", "draw_taste", "draw_tastes", "leaderboard_page", "learning_curve", "plot_attribution",
-    "plot_bootstrap", "plot_calibration", "plot_categories", "plot_chain", "plot_comparison", "plot_context_effects",
-    "plot_demand", "plot_fit", "plot_importance", "plot_leaderboard", "plot_learning_curve", "plot_order_effects",
-    "plot_preference_map", "plot_probabilities", "plot_report", "plot_search", "plot_sizes", "preference_error",
-    "preference_map", "rank_chart", "search_chart", "taste_chart", "write_comparison_page", "write_explanation",
-    "write_leaderboard_page",
+    "SearchChart", "SubmarketsChart", "TasteChart", "chain_chart", "comparison_chart", "comparison_page",
+    "context_effects_chart", "draw_attribution", "draw_calibration", "draw_chain", "draw_comparison",
+    "draw_context_effects", "draw_demand", "draw_importance", "draw_learning_curve", "draw_offer_frontier",
+    "draw_preference_map", "draw_preference_maps", "draw_ranks", "draw_search", "draw_submarkets", "draw_taste",
+    "draw_tastes", "leaderboard_page", "learning_curve", "plot_attribution", "plot_bootstrap", "plot_calibration",
+    "plot_categories", "plot_chain", "plot_comparison", "plot_context_effects", "plot_demand", "plot_fit",
+    "plot_importance", "plot_leaderboard", "plot_learning_curve", "plot_order_effects", "plot_preference_map",
+    "plot_probabilities", "plot_report", "plot_search", "plot_sizes", "plot_submarkets", "preference_error",
+    "preference_map", "rank_chart", "search_chart", "submarkets_chart", "taste_chart", "write_comparison_page",
+    "write_explanation", "write_leaderboard_page",
 ]
 # fmt: on
