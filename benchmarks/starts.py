@@ -83,6 +83,8 @@ def latent_class(seeds: int, many: int) -> list[Row]:
         "electricity, 3": (electricity(), {"classes": 3}),
         "electricity, 4": (electricity(), {"classes": 4}),
         "routes, 2": (routes(), {"classes": 2, "formula": "tt + tc + hw + ch", "reference": "1"}),
+        "swissmetro, auto": (swissmetro(), of_swissmetro),
+        "electricity, auto": (electricity(), {}),
     }
     table = Table(
         f"\nlatent class logits: {seeds} seeds against {many} starts",
@@ -95,7 +97,7 @@ def latent_class(seeds: int, many: int) -> list[Row]:
             "at maximum": "",
             "CPU s": ".2f",
         },
-        first=16,
+        first=18,
     )
     for label, (data, options) in cases.items():
         best = LatentClassMNL(**options, starts=many).fit(data, seed=0).estimates_.log_likelihood

@@ -474,6 +474,16 @@ def test_every_seed_leads_to_the_best_of_100_starts() -> None:
     )
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_every_seed_selects_the_classes_of_the_best_maximum(seed: int) -> None:
+    """With 5 starts per number, three classes end in a local maximum with these seeds, so that two are selected."""
+    data = read_panel(panel(150, income=1.5))
+    few, model = (LatentClassMNL(max_classes=3, prior=0.001, starts=n).fit(data, seed=seed) for n in (5, "auto"))
+    assert (few.n_classes_, model.n_classes_) == (2, 3)
+    assert model.record_.starts.starts > 20
+    assert model.estimates_.log_likelihood == pytest.approx(-724.19576, abs=1e-4)  # of 100 starts with three classes
+
+
 def test_all_starts_converge_if_coefficients_are_at_bounds() -> None:
     """This panel has one maximum with two classes: with bounds between the coefficients of the classes, too."""
     data = read_panel(panel(150, income=1.5))

@@ -49,7 +49,6 @@ from pcmcnet.storage import json_bytes
 # With up to 4 classes, the held-out log-likelihood of small tables is clearly better with 0.1 (itinerary, 615 sets:
 # 2.47 against 2.77 nats).
 _PRIOR_GIVEN, _PRIOR_SELECTED = 1e-3, 0.1
-_STARTS_SELECTED = 5  # random starts for each number of classes, if the number is selected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +68,10 @@ class LatentClassMNLConfig(LogitConfig):
         Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
         all individual-level columns that do not vary within a person, and "1" means no covariates.
     starts
-        Number of random starts; the fit returns the best maximum. Default "auto": if ``classes`` is a number, 20
-        starts, and up to 50 as long as further maxima are expected; large tables have fewer starts, but at least 5. If
-        ``classes`` is "auto", 5 starts for each number of classes, and one start at the maximum with one class fewer.
-        The summary shows the number of starts.
+        Number of random starts for each number of classes; the fit returns the best maximum. Default "auto": 20 starts,
+        and up to 50 as long as further maxima are expected; large tables have fewer starts, but at least 5. If
+        ``classes`` is "auto", one more start divides a class of the maximum with one class fewer. The summary shows the
+        number of starts.
     em_steps
         Maximum number of EM steps, which gradually become Newton steps. Default 200.
     prior
@@ -113,9 +112,7 @@ class LatentClassMNLConfig(LogitConfig):
     @property
     def number_of_starts(self) -> int | None:
         """The number of random starts, or None if it depends on the maxima that they reach."""
-        if self.starts == "auto":
-            return _STARTS_SELECTED if self.classes == "auto" else None
-        return self.starts
+        return None if self.starts == "auto" else self.starts
 
 
 T = TypeVar("T")
