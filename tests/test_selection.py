@@ -17,6 +17,7 @@ from pcmcnet.selection import (
     MAX_SEARCHED_SETS,
     MIN_GROUPS,
     SMALL_TABLE_SETS,
+    Fold,
     Trial,
     TrialLog,
     best_number,
@@ -33,6 +34,7 @@ from pcmcnet.selection import (
     sample_sets,
     searched_share,
     walk_ladder,
+    without_new_values,
 )
 
 
@@ -108,6 +110,46 @@ def test_a_sample_has_all_sets_of_a_person() -> None:
     assert sample_sets(data, 200, seed=0) is data
     assert searched_share(data) == 1
     assert searched_share(range(4 * MAX_SEARCHED_SETS)) == 0.25  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "first_held_out"),
+    [
+        ("x", np.nan, 1),  # a missing feature
+        ("age", np.nan, 1),  # a missing value of the individual
+        ("item", "z", 1),  # a new label
+        ("x", 9.0, 0),  # a number larger than all others is not a new value
+    ],
+)
+def test_sets_with_values_that_the_training_part_lacks_are_not_held_out(
+    column: str, value: object, first_held_out: int
+) -> None:
+    """Five sets of two alternatives; sets 0 to 2 are held out, and set 0 has the unusual value."""
+    table = {
+        "trip": np.repeat(np.arange(5), 2),
+        "took": [1, 0] * 5,
+        "item": np.array(["a", "b"] * 5),
+        "x": np.arange(10.0) / 2,
+        "age": np.repeat([20.0, 30.0, 40.0, 50.0, 60.0], 2),
+    }
+    table[column][0] = value
+    if column == "age":
+        table["age"][1] = value
+    roles = {"alternative": "item", "features": ["x"], "individual": ["age"], "missing": "indicator"}
+    data = read(table, **roles)
+    known = without_new_values(Fold(data[3:], (data[:3],), np.array([5, 7, 9])))
+    assert list(known.held_out[0].set_ids) == [0, 1, 2][first_held_out:]
+    assert list(known.groups) == [5, 7, 9][first_held_out:]
+    # No set is left out if the training part has the value.
+    swapped = Fold(data[:3], (data[3:],), np.array([5, 7]))
+    assert without_new_values(swapped) is swapped
+
+
+def test_labels_that_are_specific_to_a_set_are_no_reason_to_leave_it_out() -> None:
+    labels = [f"offer {row}" for row in range(8)]
+    data = read({"trip": np.repeat(np.arange(4), 2), "took": [1, 0] * 4, "item": labels}, alternative="item")
+    fold = Fold(data[2:], (data[:2],), np.arange(2))
+    assert without_new_values(fold) is fold
 
 
 # -- Gains --------------------------------------------------------------------------------------------------------

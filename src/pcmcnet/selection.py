@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData, ScannedData, Sets
+from pcmcnet.data.columns.arrays import Numeric, stored_values
 from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.subsets import fold_parts, generator
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
@@ -115,6 +116,40 @@ def folds_from_parts(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> l
     """Return one fold per part of the choice sets, in which this part is held out and the rest is for training."""
     all_sets = np.arange(len(sets))
     return [Fold(sets.subset(np.setdiff1d(all_sets, part)), (sets.subset(part),), groups[part]) for part in parts]
+
+
+def without_new_values(fold: Fold) -> Fold:
+    """Return the fold without held-out sets that have a label or a missing value which its training part lacks.
+
+    A model of the fold may not be able to predict these sets. Labels are ignored if most held-out sets have new labels:
+    then labels are specific to a set, and models that depend on them cannot be fitted anyway.
+    """
+    several = fold.train.sizes > 1  # models learn nothing from sets of a single alternative
+    train = fold.train.subset(several) if several.any() else fold.train
+    known = [~_has_new_values(train, sets) for sets in fold.held_out]
+    if all(mask.all() for mask in known):
+        return fold
+    held_out = tuple(sets.subset(mask) for sets, mask in zip(fold.held_out, known, strict=True))
+    return Fold(fold.train, held_out, fold.groups[np.concatenate(known)])
+
+
+def _has_new_values(train: ChoiceData, sets: ChoiceData) -> Bools:  # (S,)
+    """Return whether each set has a label, or a missing value in a column, that the training sets do not have."""
+    # 1. Missing values of numeric columns that are complete in the training sets.
+    is_new = np.zeros(len(sets), bool)
+    for columns, train_columns, of_row in (
+        (sets.features, train.features, sets.set_of_alternative),
+        (sets.individual, train.individual, np.arange(len(sets))),
+    ):
+        for name, column in columns.items():
+            if isinstance(column, Numeric) and not np.isnan(stored_values(train_columns[name])).any():
+                is_new[of_row[np.isnan(column.values)]] = True
+    # 2. New labels, unless most sets have one.
+    if sets.labels is None or train.labels is None:
+        return is_new
+    has_new_label = np.zeros(len(sets), bool)
+    has_new_label[sets.set_of_alternative[~np.isin(sets.labels.codes, train.labels.codes)]] = True
+    return is_new | has_new_label if 2 * has_new_label.sum() < len(sets) else is_new
 
 
 def sample_sets(data: Sets, n_sets: int, seed: int) -> ChoiceData:

@@ -21,6 +21,7 @@ from pcmcnet.models.stacking import (
     DEFAULT_MODELS,
     LABEL_MODELS,
     PANEL_MODELS,
+    StackingConfig,
     cross_fitted_nll,
     default_models,
     default_options,
@@ -162,6 +163,7 @@ def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(trips: Choice
     assert [member.label for member in stack.record_.members] == ["mnl"]
     assert "no_such_column" in stack.record_.left_out["mnl 2"]
     assert "mnl 2 was left out" in stack.caveats[-1]
+    assert not stack.caveats[-1].endswith(".")  # a report adds the final stop
     assert "left out" in str(stack.summary())
     with pytest.raises(InputError, match="no model of the stack can be fitted"):
         Stacking([MNL(formula="no_such_column"), MNL(formula="nor_this")]).fit(trips, progress=False)
@@ -218,6 +220,86 @@ def test_only_the_final_fits_warn(trips: ChoiceData, caplog: pytest.LogCaptureFi
     assert caplog.messages.count("beware") == 1
 
 
+def test_held_out_predictions_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
+    """Every ticket occurs once, so every ticket of a held-out set is new to the models of its fold."""
+    table = trip_table(60, slope=-0.3)
+    table["ticket"] = np.array([f"ticket {row}" for row in range(len(table["trip"]))])
+    Stacking([Boosted(trees=3), Uniform()]).fit(read(table, features=["price", "ticket"]), progress=False)
+    assert "never seen in training" not in caplog.text
+
+
+def test_a_model_is_not_left_out_for_a_value_that_only_a_held_out_set_has() -> None:
+    """One set has a missing price, and one has a rare mode: each is in the training part of two folds only."""
+    roles: dict[str, Any] = {"features": ["price"], "alternative": "mode", "missing": "indicator"}
+    table = trip_table(80, slope=-0.3, sizes=(3, 3))
+    table["price"][6] = np.nan
+    table["mode"] = np.where(np.arange(len(table["mode"])) == 9, "zeppelin", table["mode"])
+    models = [MNL(), Boosted(trees=3), PCMCNet(**QUICK)]
+    stack = Stacking(models).fit(read(table, **roles), progress=False)
+    assert stack.record_.left_out == {}
+    assert len(stack.record_.members) == 3
+
+
+def test_a_device_that_is_not_available_is_an_error(trips: ChoiceData) -> None:
+    """Otherwise the networks would be left out, and the stack would be one of logits."""
+    with pytest.raises(ConfigError, match="device 'abacus' is not available"):
+        Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, device="abacus", progress=False)
+
+
+def test_a_fit_says_what_it_will_do(
+    trips: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = f"then a fit of each model to all {len(trips)} choice sets"
+    with caplog.at_level(logging.INFO):
+        Stacking(["mnl", "uniform"]).fit(trips)
+        monkeypatch.setattr(stacking, "HELD_OUT_SETS", 1)
+        Stacking(["mnl", "uniform"]).fit(trips, progress=False)
+        Stacking(["mnl"]).fit(trips, progress=False)
+    plans = [line for line in caplog.messages if line.startswith("stacking ")]
+    assert plans == [
+        f"stacking mnl, uniform: 3 folds to learn the weights, {plan}",
+        f"stacking mnl, uniform: 1 fold to learn the weights, {plan}",
+        f"stacking mnl: a fit of each model to all {len(trips)} choice sets",
+    ]
+
+
+# -- validation part -----------------------------------------------------------------------------------------------
+
+
+def test_a_validation_part_adds_to_the_data_of_several_models(trips: ChoiceData) -> None:
+    train, valid = trips.split((0.6, 0.4), seed=0)
+    stack = Stacking([MNL(), Uniform()], folds=2).fit(train, valid, progress=False)
+    expected = Stacking([MNL(), Uniform()], folds=2).fit(train.concat(valid), progress=False)
+    np.testing.assert_array_equal(stack.weights_, expected.weights_)
+    assert stack.table_.choice_sets == len(trips)
+    assert stack.table_.fingerprint == expected.table_.fingerprint
+
+
+@pytest.mark.parametrize("model", [MNL(), PCMCNet(**QUICK), PCMCNet(**QUICK, refit=True)], ids=str)
+def test_a_single_model_uses_a_validation_part_as_if_alone(model: Any, trips: ChoiceData) -> None:
+    train, valid = trips.split((0.6, 0.4), seed=0)
+    stack = Stacking([model]).fit(train, valid, seed=3, progress=False)
+    alone = model.fit(train, valid, seed=3, progress=False)
+    np.testing.assert_array_equal(stack.predict_log_proba(trips), alone.predict_log_proba(trips))
+    assert stack.table_.choice_sets == alone.table_.choice_sets
+    assert stack.table_.fingerprint == alone.table_.fingerprint
+
+
+def test_a_run_is_not_resumed_with_another_validation_part(trips: ChoiceData, tmp_path: Path) -> None:
+    def stop(entry: Any) -> None:
+        raise KeyboardInterrupt
+
+    train, valid, other = trips.split((0.4, 0.3, 0.3), seed=0)
+    stack = Stacking([MNL(), PCMCNet(**QUICK)], folds=2)
+    with pytest.raises(KeyboardInterrupt):
+        stack.fit(train, valid, on_epoch=stop, progress=False, run_folder=tmp_path)
+    with pytest.raises(ArtifactError, match="belongs to another run; differences: table"):
+        stack.fit(train, other, progress=False, run_folder=tmp_path, resume=True)
+
+
+# -- persons -------------------------------------------------------------------------------------------------------
+
+
 def test_persons_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trips 0 to 3 are of person 0, trips 4 to 7 of person 1, and so on."""
     data = read(panel(30, normal_tastes, sets=4), **PANEL)
@@ -246,6 +328,8 @@ def test_known_choices_of_a_person_move_the_members_with_classes() -> None:
     expected = stack.weights_ @ np.stack([classes.predict_proba_given(later, earlier), logit.predict_proba(later)])
     np.testing.assert_allclose(given, expected, rtol=1e-12)
     assert np.abs(given - stack.predict_proba(later)).max() > 0.01
+    nested = Stacking([stack]).fit(earlier, progress=False)
+    np.testing.assert_array_equal(nested.predict_proba_given(later, earlier), given)
 
 
 def test_the_default_models_depend_on_the_columns(trips: ChoiceData) -> None:
@@ -263,6 +347,15 @@ def test_a_panel_adds_the_mixed_logit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_models(first_choices) == DEFAULT_MODELS
     monkeypatch.setattr(stacking, "MAX_PANEL_SETS", len(people) - 1)
     assert default_models(people) == DEFAULT_MODELS
+
+
+def test_new_models_do_not_get_the_options_of_the_old_ones() -> None:
+    stack = Stacking([MNL(formula="price"), Boosted(trees=5)])
+    assert stack.set_params(folds=2).config.options[1]["trees"] == 5
+    assert stack.set_params(models=["uniform"]).config == StackingConfig(models=("uniform",), folds=2)
+    assert stack.set_params(models=[Boosted(trees=7)]).config.options[0]["trees"] == 7
+    assert stack.set_params(models=["boosted"], options=[{"trees": 9}]).config.options[0]["trees"] == 9
+    assert stack.set_params(models=None).config == StackingConfig(folds=2)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +382,10 @@ def test_the_stationary_distribution_of_the_rates_is_the_prediction(stack: Stack
     chains = [stationary_distribution(torch.from_numpy(rates)).numpy() for rates in stack.rates(data)]
     log_p = stack._log_proba(data)
     np.testing.assert_allclose(np.concatenate(chains), np.exp(log_p), atol=1e-6)  # networks compute in 32 bits
+
+
+def test_an_empty_table_has_no_rates(stack: Stacking, trips: ChoiceData) -> None:
+    assert list(stack.rates(trips.subset(np.arange(0)))) == []
 
 
 def test_slopes_agree_with_differences(trips: ChoiceData) -> None:

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data import ChoiceData, Schema, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.data.kinds.category import UnseenCounts, collect_unseen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
@@ -47,9 +47,10 @@ from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.wrapper import build_model, member_files, restore_member
-from pcmcnet.progress import StepReporter, show_steps, without_warnings
+from pcmcnet.progress import StepReporter, log_line, show_steps, without_warnings
 from pcmcnet.reports.formats import Summary
-from pcmcnet.selection import Fold, TrialLog, cross_folds, held_out_weights
+from pcmcnet.selection import Fold, TrialLog, cross_folds, held_out_weights, without_new_values
+from pcmcnet.training.device import resolve_device
 from pcmcnet.training.run_folder import SEARCH, member_folder, open_run_folder
 
 log = logging.getLogger("pcmcnet")
@@ -201,19 +202,56 @@ class Stacking(ChainModel):
         names, entries = _names_and_options(models, options)
         super().__init__(models=names, options=entries, folds=folds, **unknown)
 
+    def set_params(self, **params: Any) -> Self:
+        """Change options, and discard the fit.
+
+        Parameters
+        ----------
+        params
+            New values by name. New ``models`` have their default options unless ``options`` is given, too.
+
+        Returns
+        -------
+        Self
+            The model itself, unfitted.
+        """
+        return super().set_params(**({"options": ()} if "models" in params else {}) | params)
+
     # -- fit --------------------------------------------------------------------------------------------------
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStack:
-        data = train if valid is None else train.concat(valid)
-        models = self._unfitted(data)
-        # A single model needs no weights, and so no folds.
-        positive = data.with_positive_weight()
-        folds = enough_folds(cross_folds(positive, run.seed, self.config.folds)) if len(models) > 1 else []
+        resolve_device(run.device)  # raises if there is no such device; otherwise networks would only be left out
+        # 1. A single model needs no weights, and so no folds. It gets the validation part as if it were fitted alone.
+        #    The weights of several models are learnt from folds, so the validation part adds to the data.
+        is_single = self.config.models is not None and len(self.config.models) == 1
+        data = train if valid is None or is_single else train.concat(valid)
+        models, folds = self._unfitted(data), [] if is_single else weight_folds(data, run.seed, self.config.folds)
+        # 2. Say what the fit will do, and do it.
+        plan = describe_plan(list(models), len(folds), len(data))
+        if run.progress:
+            log_line(plan)
+        else:
+            log.info("%s", plan)
+        if data is not train:
+            run = replace(run, fingerprint=data.fingerprint())
         with (
             open_run_folder(run.run_folder, resume=run.resume),
             show_steps(len(models) * (len(folds) + 1), show=run.progress) as steps,
         ):
-            return _StackFit(models, data, run, steps).fit(folds, self.identity)
+            stack_fit = _StackFit(models, data, valid if is_single else None, run, steps)
+            return stack_fit.fit(folds, self.identity)
+
+    def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
+        """Return information about the choice sets, with the validation part if the models are fitted to it."""
+        if valid is None:
+            return super()._training_table(train, valid, run, description)
+        assert isinstance(train, ChoiceData)
+        assert isinstance(valid, ChoiceData)
+        if self.config.models is not None and len(self.config.models) == 1:
+            (model,) = self._unfitted(train).values()
+            return model._training_table(train, valid if model.stops_early else None, run, description)
+        both = train.concat(valid)
+        return TrainingTable.of(both, both.fingerprint(), run.seed, description)
 
     def _refit(self, train: ChoiceData, run: FitRun) -> FittedStack:
         models = [model._replicate(train, run.seed) for model in self.members_]
@@ -248,14 +286,22 @@ class Stacking(ChainModel):
 
     def _member_log_p(self, data: ChoiceData) -> Floats:
         """Return the log-probabilities (M, N) of the members, and report each unseen category once."""
-        unseen, log_p = UnseenCounts(), []
+
+        def log_p(member: ChoiceModel) -> Floats:
+            member._unseen_categories(data).report()
+            return member._log_proba(data)
+
+        return np.stack(self._by_member(log_p))
+
+    def _by_member(self, predict: Callable[[ChoiceModel], Floats]) -> list[Floats]:
+        """Return the prediction of each member, and report each unseen category once."""
+        unseen, predictions = UnseenCounts(), []
         for member in self.members_:
             with collect_unseen() as counts:
-                member._unseen_categories(data).report()
-                log_p.append(member._log_proba(data))
+                predictions.append(predict(member))
             unseen.merge(counts)
         unseen.report()
-        return np.stack(log_p)
+        return predictions
 
     def predict_proba_given(self, data: Any, history: ChoiceData) -> Floats:
         """Return probabilities of people whose earlier choices are known, one per row of the table in its order.
@@ -272,11 +318,13 @@ class Stacking(ChainModel):
         numpy.ndarray
             The weighted average over the members. Members without latent classes ignore the history.
         """
-        parts = [
-            weight * (m.predict_proba_given(data, history) if isinstance(m, LatentClasses) else m.predict_proba(data))
-            for m, weight in zip(self.members_, self.weights_, strict=True)
-        ]
-        mean: Floats = np.sum(parts, axis=0)
+
+        def probabilities(member: ChoiceModel) -> Floats:
+            if isinstance(member, LatentClasses | Stacking):
+                return member.predict_proba_given(data, history)
+            return member.predict_proba(data)
+
+        mean: Floats = self.weights_ @ np.stack(self._by_member(probabilities))
         return mean
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
@@ -347,7 +395,8 @@ class Stacking(ChainModel):
             else:
                 logits = member.as_logits(data)
                 member_shares, log_p = logits or (np.ones((len(data), 1)), member._log_proba(data)[:, None])
-                member_rates = [_logit_chains(part) for part in np.split(log_p, data.offsets[1:-1])]
+                parts = np.split(log_p, data.offsets[1:-1]) if len(data) else []
+                member_rates = [_logit_chains(part) for part in parts]
             shares.append(weight * member_shares)
             rates.append(member_rates)
         return np.concatenate(shares, 1), [np.concatenate(parts) for parts in zip(*rates, strict=True)]
@@ -445,10 +494,14 @@ class UnfittableMemberError(PcmcNetError):
 
 @dataclass(frozen=True)
 class _StackFit:
-    """One fit of a stack: its unfitted models by label, the choice sets, and how the fit runs."""
+    """One fit of a stack: its unfitted models by label, the choice sets, and how the fit runs.
+
+    Only a single model has a validation part.
+    """
 
     models: Mapping[str, ChoiceModel]
     data: ChoiceData
+    valid: ChoiceData | None
     run: FitRun
     steps: StepReporter
 
@@ -471,7 +524,7 @@ class _StackFit:
             except ArtifactError:
                 raise  # a file cannot be read or written: the model itself may be fine
             except PcmcNetError as error:
-                left_out[label] = str(error)
+                left_out[label] = _reason(error)
                 del losses[label]
                 continue
             return FittedStack(
@@ -498,7 +551,7 @@ class _StackFit:
                 try:
                     fold_losses = trials.run_once(step, partial(self._held_out_losses, label, fold))
                 except UnfittableMemberError as error:
-                    left_out[label] = str(error)
+                    left_out[label] = _reason(error)
                     del losses[label]
                     log.info("stacking: %s is left out: %s", label, error)
                     self.steps.end(step, f"failed: {error}")
@@ -513,7 +566,7 @@ class _StackFit:
         try:
             with without_warnings():
                 model._fit_unchecked(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
-            log_p = [model._log_p_of_choices(sets) for sets in fold.held_out]
+                log_p = [model._log_p_of_choices(sets) for sets in fold.held_out]
         except PcmcNetError as error:
             raise UnfittableMemberError(str(error)) from error
         return [min(-float(value), MAX_LOSS) for value in np.concatenate(log_p)]
@@ -530,7 +583,8 @@ class _StackFit:
             "run_folder": None if folder is None else member_folder(folder, number),
             "on_epoch": self.steps.epochs(self.run.on_epoch, member=number),
         }
-        fitted = self.models[label].__sklearn_clone__()._fit_unchecked(self.data, **arguments)
+        model = self.models[label].__sklearn_clone__()
+        fitted = model._fit_unchecked(self.data, self.valid if model.stops_early else None, **arguments)
         fitted.add_table_facts(seconds=time.perf_counter() - began)
         self.steps.end(label, f"fitted to all choice sets, {fitted.table_.seconds:.1f} s")
         return fitted
@@ -603,6 +657,28 @@ def without_negligible(weights: Floats) -> Floats:  # (M,) -> (M,)
     return relevant / relevant.sum() if relevant.any() else weights
 
 
+def weight_folds(data: ChoiceData, seed: int, n_folds: int) -> list[Fold]:
+    """Return the folds whose held-out sets the weights are learnt from, or no folds if there are too few choice sets.
+
+    A held-out set with a label or a missing value that the training part of its fold does not contain is left out. Some
+    models cannot predict it, although they can be fitted to all choice sets.
+    """
+    folds = enough_folds(cross_folds(data.with_positive_weight(), seed, n_folds))
+    return [fold for fold in map(without_new_values, folds) if len(fold.groups)]
+
+
+def describe_plan(labels: Sequence[str], n_folds: int, n_sets: int) -> str:
+    """Return a sentence on what a fit will do.
+
+    >>> describe_plan(["pcmcnet", "mnl"], 3, 1200)
+    'stacking pcmcnet, mnl: 3 folds to learn the weights, then a fit of each model to all 1,200 choice sets'
+    """
+    folds = {0: "", 1: "1 fold to learn the weights, then "}.get(
+        n_folds, f"{n_folds} folds to learn the weights, then "
+    )
+    return f"stacking {', '.join(labels)}: {folds}a fit of each model to all {n_sets:,} choice sets"
+
+
 def enough_folds(folds: Sequence[Fold]) -> Sequence[Fold]:
     """Return the first folds that together hold out ``HELD_OUT_SETS`` choice sets, or all folds of a smaller table."""
     held_out = np.cumsum([len(fold.weights) for fold in folds])
@@ -639,6 +715,11 @@ def _all_or_none(values: Iterable[T | None]) -> list[T] | None:
     entries = list(values)
     present = [value for value in entries if value is not None]
     return present if len(present) == len(entries) else None
+
+
+def _reason(error: Exception) -> str:
+    """Return why a model is left out, without the final stop, since the reason is quoted within sentences."""
+    return str(error).removesuffix(".")
 
 
 def _logit_chains(log_p: Floats) -> Floats:  # (n, K) -> (K, n, n)
