@@ -12,11 +12,12 @@ from pcmcnet import MNL, MODELS, Boosted, ChoiceData, PCMCNet, Stacking, scenari
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError
+from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.insight.calibration import calibrate
 from pcmcnet.insight.demand import demand
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.queries import with_values
-from pcmcnet.insight.willingness_to_pay import willingness_to_pay
+from pcmcnet.insight.queries import weighted_quantiles, with_values
+from pcmcnet.insight.willingness_to_pay import trade_offs, willingness_to_pay
 from pcmcnet.models import ChoiceModel
 
 
@@ -284,6 +285,12 @@ def test_ratios_at_kinks_are_ratios_of_differences(binned_network: PCMCNet, roun
     )
     np.testing.assert_array_equal(default, differences)
     assert np.abs(default - derivatives).max() > 0.01
+    # The trade-offs of a report are quantiles of the same ratios, each weighted by the probability of its alternative.
+    (row,) = trade_offs(binned_network, round_prices, ["time"], "price").rows
+    weights = np.exp(predicted_log_p(binned_network, round_prices))
+    medians = [weighted_quantiles(ratios, weights, [0.5]).item() for ratios in (differences, derivatives)]
+    assert row.median == pytest.approx(medians[0], rel=1e-9)
+    assert row.median != pytest.approx(medians[1], rel=1e-4)
 
 
 def test_columns_without_bins_have_derivatives(make_driven: Callable[..., ChoiceData]) -> None:
