@@ -367,6 +367,7 @@ def test_new_models_do_not_get_the_options_of_the_old_ones() -> None:
         ({"models": ["mnl"], "folds": 1}, "folds must be a whole number of at least 2"),
         ({"models": [MNL()], "options": [{}]}, "model objects have their own"),
         ({"models": ["rank-by"], "options": [{"column": "price"}]}, "gives a ranking"),
+        ({"models": [FailsOnAll()]}, "FailsOnAll is not a model of this library"),
     ],
 )
 def test_options_that_cannot_be_meant_raise(options: dict[str, Any], message: str) -> None:
@@ -382,6 +383,12 @@ def test_the_stationary_distribution_of_the_rates_is_the_prediction(stack: Stack
     chains = [stationary_distribution(torch.from_numpy(rates)).numpy() for rates in stack.rates(data)]
     log_p = stack._log_proba(data)
     np.testing.assert_allclose(np.concatenate(chains), np.exp(log_p), atol=1e-6)  # networks compute in 32 bits
+
+
+def test_the_order_of_rows_matters_if_it_matters_to_a_member() -> None:
+    assert not Stacking().order_matters
+    assert not Stacking(["mnl", "pcmcnet"]).order_matters
+    assert Stacking(["mnl", Stacking(["dpn"])]).order_matters
 
 
 def test_an_empty_table_has_no_rates(stack: Stacking, trips: ChoiceData) -> None:

@@ -46,7 +46,7 @@ from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTabl
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.formula import backquoted
-from pcmcnet.models.wrapper import build_model, member_files, restore_member
+from pcmcnet.models.wrapper import build_model, instance_property, member_files, restore_member
 from pcmcnet.progress import StepReporter, log_line, show_steps, without_warnings
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Fold, TrialLog, cross_folds, held_out_weights, without_new_values
@@ -189,6 +189,12 @@ class Stacking(ChainModel):
     resumes = True
     obeys_signs = True  # with the default models; a stack of other models is only checked
     record_class = StackingRecord
+    order_matters = instance_property(
+        lambda stack: any(
+            build_model(name, options).order_matters
+            for name, options in zip(stack.config.models or (), stack.config.options, strict=True)
+        )
+    )
     _state: FittedStack
 
     def __init__(
@@ -746,5 +752,10 @@ def _names_and_options(models: Any, options: Any) -> tuple[tuple[str, ...] | Non
     for model in models:
         if isinstance(model, ChoiceModel) and model.extras:
             raise ConfigError(f"{type(model).__name__} with custom encoders is not supported in a stack: leave it out.")
+        if isinstance(model, ChoiceModel) and type(model) is not type(build_model(model.name, asdict(model.config))):
+            raise ConfigError(
+                f"{type(model).__name__} is not a model of this library, and a saved stack could not be loaded without "
+                f"its code: leave it out."
+            )
     names = tuple(model.name if isinstance(model, ChoiceModel) else model for model in models)
     return names, tuple(asdict(model.config) if isinstance(model, ChoiceModel) else {} for model in models)
