@@ -248,9 +248,11 @@ def test_slow_heads_and_bodies_get_408(net: PCMCNet, monkeypatch: pytest.MonkeyP
     running.join()
 
 
+@pytest.mark.parametrize("only_sending", [False, True], ids=["closed", "half-closed"])
 def test_a_disconnect_is_noticed_over_a_real_connection(
-    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
+    only_sending: bool, net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A client that has closed only its sending side cannot be told from one that has left."""
     running = BlockedServer(net, monkeypatch)
     worker = running.app.state.service.worker
     body = json.dumps({"sets": sets}).encode()
@@ -258,7 +260,12 @@ def test_a_disconnect_is_noticed_over_a_real_connection(
     with socket.create_connection(running.listening.getsockname(), timeout=TIMEOUT) as client:
         client.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         assert running.begun.wait(TIMEOUT)
-    wait_until(lambda: worker.in_flight == 0)
+        if only_sending:
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""
+        else:
+            client.close()
+        wait_until(lambda: worker.in_flight == 0)
     assert 'route="/v1/probabilities",status="499"} 1' in worker.metrics.text()
     running.may_go.set()
     running.stop()
