@@ -170,32 +170,41 @@ class ConstraintRows(NamedTuple):
         least, most, further = self.sizes()
         if not len(further.upper):
             return self._best_of_size(worth, least, most)
-        solution = self._solve(worth, is_integer=True)
-        return None if solution is None else solution > 0.5
-
-    def relaxed_best(self, worth: Floats) -> Floats | None:  # (n,) -> (n,)
-        """Return shares x, from 0 to 1, that satisfy all constraints and have the largest ``worth @ x``.
-
-        The shares are 0 or 1 if there are only limits on the number of alternatives shown. None is returned if there is
-        no solution.
-        """
-        least, most, further = self.sizes()
-        if len(further.upper):
-            return self._solve(worth, is_integer=False)
-        offer = self._best_of_size(worth, least, most)
-        return None if offer is None else offer.astype(np.float64)
-
-    def _solve(self, worth: Floats, *, is_integer: bool) -> Floats | None:
-        """Return the feasible offer with the largest sum of ``worth``, by HiGHS, or None if no offer is feasible."""
         from scipy.optimize import Bounds, LinearConstraint
 
         rows = LinearConstraint(self.matrix, -np.inf, self.upper)
         bounds = Bounds(self.always.astype(float), 1.0 - self.never)
         scale = max(float(np.abs(worth).max()), np.finfo(float).tiny)  # HiGHS has absolute tolerances
-        whole = np.full(len(worth), float(is_integer))
-        solution = solve_integer_program(-worth / scale, constraints=rows, bounds=bounds, integrality=whole)
-        x: Floats | None = solution.x
-        return x
+        solution = solve_integer_program(
+            -worth / scale, constraints=rows, bounds=bounds, integrality=np.ones(len(worth))
+        )
+        return None if solution.x is None else solution.x > 0.5
+
+    def relaxed_best(self, worth: Floats) -> tuple[Floats, float] | None:  # (n,) -> (n,)
+        """Return shares x, from 0 to 1, with the largest ``worth @ x``, and an upper bound on it for any offer.
+
+        The shares are 0 or 1 if there are only limits on the number of alternatives shown. None is returned if there is
+        no solution.
+        """
+        least, most, further = self.sizes()
+        if not len(further.upper):
+            offer = self._best_of_size(worth, least, most)
+            return None if offer is None else (offer.astype(np.float64), float(worth[offer].sum()))
+        from scipy.optimize import linprog
+
+        lower, upper = self.always.astype(np.float64), 1.0 - self.never
+        scale = max(float(np.abs(worth).max()), np.finfo(float).tiny)
+        with _quiet():
+            solution = linprog(
+                -worth / scale, self.matrix, self.upper, bounds=np.stack([lower, upper], axis=1), method="highs"
+            )
+        if solution.x is None:
+            return None
+        # Any multipliers >= 0 of the rows give an upper bound, so the accuracy of the solution does not matter.
+        prices = scale * np.maximum(-solution.ineqlin.marginals, 0.0)
+        rest = worth - prices @ self.matrix
+        bound = prices @ self.upper + np.maximum(rest, 0.0) @ upper + np.minimum(rest, 0.0) @ lower
+        return solution.x, float(bound)
 
     def _best_of_size(self, worth: Floats, least: int, most: int) -> Bools | None:
         """Return the best offer if the only constraint is a limit on the number of alternatives shown."""

@@ -15,30 +15,37 @@ from one product of a matrix (r^2 + 2r, |A|) and a matrix (|A|, n) of 1 / d_i, a
 about n |A| r^2 operations for n offers. Only positive numbers are added, and what leaves an offer is never subtracted,
 so each value is as accurate as a solution from scratch.
 
-**Local search.** A search makes the best addition or removal as long as one helps. Then it goes through the
-alternatives shown, and replaces each by the best other one if that helps. It ends when neither helps: no offer that
-differs by one alternative is then better, and each of these was evaluated exactly.
+**Local search.** A search evaluates all additions and removals, and makes the best ones together if that earns more
+than the best one alone. If none helps, it goes through the alternatives shown, and replaces each by the best other one
+if that helps. It ends when neither helps: no offer that differs by one alternative is then better, and each of these
+was evaluated exactly.
 
 **Starts.** In the context of a given offer, the alternatives have the attractions a_i = sum_k v_ik c_k / d_i, and the
 offer is chosen as by a logit. The best offer of this logit is the next context. For rank 1, attractions do not depend
 on the context, and the first step finds the best offer. For mixtures, the first-order gains of all logits are added.
 
-**Bound.** The balance of i and of another alternative o that is always shown gives, for chosen shares p,
+**Bound.** Let o be an alternative that is always shown, such as the outside option, and x_i = p_i / p_o. Balance gives
 
-    p_i / p_o = (d_o / d_i) sum_j p_j q_ji / sum_j p_j q_jo <= max_j (q_oj / q_ij) max_j (q_ji / q_jo)
+    x_i = (u_o V / u_i V) (v_i C / v_o C),    V = sum_{j in A} v_j,    C = sum_{j in A} x_j u_j
 
-because a ratio of sums is at most the largest ratio of their terms; j runs over all alternatives that may be shown.
-With minima instead of maxima, this is a lower bound. So no offer makes i more, or less, attractive relative to o than
-these two numbers, h_i and l_i. If an offer A earns more than z, then sum_{i in A} (r_i - z) p_i / p_o > 0, and so
-F(z) = max_A sum_{i in A} max((r_i - z) h_i, (r_i - z) l_i) > 0. The root of F, found by Dinkelbach's method, is an
-upper bound on the revenue of any offer. For rank 1, h = l, and the bound is the best revenue. For a mixture, the bounds
-are summed with their weights.
+    1. A ratio of sums is at most the largest ratio of their terms, so the first quotient is at most max_k u_ok / u_ik,
+       and the second one at most max_k v_ik / v_ok. Minima give lower bounds. This takes linear time.
+    2. V contains v_o and v_i, and at most as many other v_j as may be shown. The largest quotient over all such V is a
+       fractional knapsack, solved by Dinkelbach's method: only the sign of (u_o - lambda u_i) v_j counts.
+    3. The bounds of x_j limit C in the same way, which gives new bounds of the second quotient, and so of x_i.
+
+So l_i <= x_i <= h_i for all feasible offers with i. If A earns more than z, then sum_{i in A} (r_i - z) x_i > 0, and so
+F(z) = max_A sum_{i in A} max((r_i - z) h_i, (r_i - z) l_i) > 0. F falls with z; its root, found by Dinkelbach's method,
+is at least the revenue of any feasible offer. Where a maximum over A would be an integer program, A is relaxed, and
+multipliers of the linear program bound its maximum, however accurate they are. For rank 1, h = l, and the bound is the
+best revenue unless A is relaxed. For a mixture, the bounds are summed with their weights.
 
 Shapes: n alternatives, of which k are shown, C chains, r factors.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -53,8 +60,13 @@ from pcmcnet.layers.stationary.elimination import eliminate, substitute
 
 _NUMBERS_PER_CHUNK = 2**20  # of the matrices of a chunk of moves: 8 MiB
 _LARGEST_PROVEN = 100  # alternatives; a proof for more takes too long to be worth its memory
-_PAIRS_OF_BOUND = 2**28  # ratios of rates for a bound; larger catalogues use the ratios of factors, which are looser
+_PAIRS_OF_BOUND = 2**28  # of alternatives, in all chains; larger catalogues have the bound of step 1
+_RATIOS_PER_CHUNK = 2**16  # of a chunk of quotients: 512 KiB
+_RATIO_STEPS = 3  # of Dinkelbach's method for a quotient; a fourth one changes the bound by less than .001
+_BOUND_ROUNDS = 2  # repetitions of step 3
+_SAMPLE = 1_000  # alternatives from which the multiplier of a limit on the number shown is estimated
 _LEAST_GAIN = 1e-10  # smaller relative gains may be rounding
+_LEAST_LOG = -300.0  # smaller logarithms of scaled factors are raised to this, so that nothing underflows
 _LOGIT_STEPS = 20  # usually fewer than five are needed
 _DINKELBACH_STEPS = 100  # usually fewer than ten are needed
 _RANDOM_STARTS = 2
@@ -82,9 +94,10 @@ class MoveRevenue:
         # Scale each factor, so that its largest v is 1, and each row of u; only stays depend on the latter.
         log_u, log_v = value.log_u[0], value.log_v[0]
         largest = log_v.max(axis=1, keepdims=True)
-        log_u, self.v = log_u + largest, np.exp(log_v - largest)
+        log_u, self.v = log_u + largest, np.exp(np.maximum(log_v - largest, _LEAST_LOG))
         pace = log_u.max(axis=2, keepdims=True)
-        self.u, self.stay = np.exp(log_u - pace), np.exp(pace.min(axis=1, keepdims=True) - pace)[:, :, 0]
+        log_stay = (pace.min(axis=1, keepdims=True) - pace)[:, :, 0]
+        self.u, self.stay = np.exp(log_u - pace), np.exp(np.maximum(log_stay, _LEAST_LOG))
 
     def of(self, shown: Ints) -> float:
         """Return the revenue of an offer."""
@@ -112,29 +125,36 @@ class MoveRevenue:
 
         In each chain, the attractions of the alternatives shown sum to 1.
         """
-        (C, _, r), V = self.u.shape, self.v[:, shown].sum(axis=1)  # (C, r)
-        sums, each = np.zeros((C, r * r + 2 * r, 1)), max(_NUMBERS_PER_CHUNK // (C * r * r), 1)
-        for chunk in np.split(shown, range(each, len(shown), each)):
-            sums += np.swapaxes(self._terms(chunk), 1, 2) @ (1 / (self.u[:, chunk] @ V[:, :, None]))
-        a = np.stack([self.v[c] @ _solve(sums[c], V[c, :, None])[:, 0] for c in range(len(V))])
-        a *= self.stay / (self.u @ V[:, :, None])[:, :, 0]
+        V = self.v[:, shown].sum(axis=1, keepdims=True)  # (C, 1, r)
+        sums = self._sums(shown, V)
+        a = np.stack([self.v[c] @ _solve(sums[c], V[c].T)[:, 0] for c in range(len(V))])
+        a *= self.stay / (self.u @ np.swapaxes(V, 1, 2))[:, :, 0]
         a /= a[:, shown].sum(axis=1, keepdims=True)
         return a, a[:, shown] @ self.revenue[shown]
 
     def _enter(self, shown: Ints, entering: Ints) -> Floats:  # -> (C, m)
         """Return the revenue in each chain if one more alternative enters."""
         V = self.v[:, shown].sum(axis=1, keepdims=True) + self.v[:, entering]  # (C, m, r)
-        stays = 1 / (self.u[:, shown] @ np.swapaxes(V, 1, 2))  # (C, k, m) 1 / d
         own = 1 / (self.u[:, entering] * V).sum(axis=2, keepdims=True)  # (C, m, 1) 1 / d of the entering one
-        sums = np.swapaxes(self._terms(shown), 1, 2) @ stays + np.swapaxes(self._terms(entering) * own, 1, 2)
-        return self._earned(sums, np.swapaxes(V, 1, 2))
+        return self._earned(self._sums(shown, V) + np.swapaxes(self._terms(entering) * own, 1, 2), V)
 
     def _leave(self, shown: Ints, leaving: Ints) -> Floats:  # -> (C, m)
         """Return the revenue in each chain if one of the alternatives at the positions ``leaving`` leaves."""
-        stays_shown = np.arange(len(shown)) != leaving[:, None]  # (m, k)
-        V = stays_shown.astype(np.float64) @ self.v[:, shown]  # (C, m, r) summed anew, not subtracted
-        stays = stays_shown.T / (self.u[:, shown] @ np.swapaxes(V, 1, 2))  # (C, k, m)
-        return self._earned(np.swapaxes(self._terms(shown), 1, 2) @ stays, np.swapaxes(V, 1, 2))
+        remains = np.arange(len(shown)) != leaving[:, None]  # (m, k)
+        V = remains.astype(np.float64) @ self.v[:, shown]  # (C, m, r) summed anew, not subtracted
+        return self._earned(self._sums(shown, V, remains), V)
+
+    def _sums(self, shown: Ints, V: Floats, remains: Bools | None = None) -> Floats:  # (k,), (C, m, r) -> (C, q, m)
+        """Return M, m and g for m offers with sums V, over the alternatives shown or, if given, those that remain."""
+        C, m, r = V.shape
+        sums, each = np.zeros((C, r * r + 2 * r, m)), max(_NUMBERS_PER_CHUNK // (C * (r * r + 2 * r)), 1)
+        for first in range(0, len(shown), each):
+            chunk = slice(first, first + each)
+            stays = 1 / (self.u[:, shown[chunk]] @ np.swapaxes(V, 1, 2))  # (C, k, m) 1 / d
+            if remains is not None:
+                stays *= remains[:, chunk].T
+            sums += np.swapaxes(self._terms(shown[chunk]), 1, 2) @ stays
+        return sums
 
     def _terms(self, members: Ints) -> Floats:  # (k,) -> (C, k, q), q = r^2 + 2 r
         """Return the terms of M, m and g, except for the division by d."""
@@ -143,14 +163,14 @@ class MoveRevenue:
         products = (u[..., :, None] * v[..., None, :]).reshape(*u.shape[:2], u.shape[2] ** 2)
         return np.concatenate([products, paid, self.revenue[members, None] * paid], axis=2)
 
-    def _earned(self, sums: Floats, V: Floats) -> Floats:  # (C, q, m), (C, r, m) -> (C, m)
+    def _earned(self, sums: Floats, V: Floats) -> Floats:  # (C, q, m), (C, m, r) -> (C, m)
         """Return the revenue, given the sums M, m and g of each offer."""
-        r, earned = V.shape[1], np.empty((len(V), V.shape[2]))
+        r = V.shape[2]
         if r == 1:  # c cancels
             return np.divide(sums[:, -1], sums[:, -2])
+        earned = np.empty(V.shape[:2])
         for c in range(len(V)):
-            factors = _solve(sums[c], V[c])
-            m, g = sums[c, r * r : -r], sums[c, -r:]
+            factors, m, g = _solve(sums[c], V[c].T), sums[c, r * r : -r], sums[c, -r:]
             earned[c] = (g * factors).sum(axis=0) / (m * factors).sum(axis=0)
         return earned
 
@@ -185,17 +205,30 @@ def improve_offer(
 
 
 def _toggle(revenue: MoveRevenue, rows: ConstraintRows, offer: Bools, value: float) -> float | None:
-    """Make the best addition or removal in place, and return its revenue, or None if no such move raises revenue."""
+    """Make additions and removals in place, and return the revenue, or None if no such move raises it."""
+    # 1. Evaluate every addition and every removal.
     shown, entering, leaving = np.flatnonzero(offer), rows.entering(offer), rows.leaving(offer)
     leaving = leaving if len(shown) > 1 else leaving[:0]  # an offer is not empty
     of_entering = revenue.with_each(shown, entering)
     of_leaving = revenue.without_each(shown)[np.isin(shown, leaving)] if len(leaving) else np.empty(0)
     moves, values = np.append(entering, leaving), np.append(of_entering, of_leaving)
-    if not len(moves) or not values.max() > _improved(value):
+    helpful = np.flatnonzero(values > _improved(value))
+    if not len(helpful):
         return None
-    best = int(values.argmax())
-    offer[moves[best]] = not offer[moves[best]]
-    return float(values[best])
+    # 2. Make the best ones together, or half of them, and so on, if that earns more than the best one alone.
+    helpful = helpful[np.argsort(-values[helpful], kind="stable")]
+    count, best = len(helpful), float(values[helpful[0]])
+    while count > 1:
+        together = offer.copy()
+        together[moves[helpful[:count]]] ^= True
+        if rows.allow(together[None])[0] and together.any():
+            earned = revenue.of(np.flatnonzero(together))
+            if earned > best:
+                offer[:] = together
+                return earned
+        count //= 2
+    offer[moves[helpful[0]]] ^= True
+    return best
 
 
 def _exchange_each(
@@ -260,72 +293,129 @@ def logit_start(revenue: MoveRevenue, rows: ConstraintRows) -> Bools | None:
 # -- Bound -------------------------------------------------------------------------------------------------------------
 
 
-def relative_attractions(value: FactoredChains, rows: ConstraintRows) -> tuple[Floats, Floats] | None:
+def relative_attractions(
+    revenue: MoveRevenue, rows: ConstraintRows, stop: Callable[[], bool] = lambda: False
+) -> tuple[Floats, Floats] | None:
     """Return the least and the largest attraction (C, n) of each alternative relative to one that is always shown.
 
-    None is returned if no alternative is always shown.
+    None is returned if no alternative is always shown. If ``stop`` returns True, the bounds are those known so far.
     """
     if not rows.always.any():
         return None
-    o = int(rows.always.argmax())
-    log_u, log_v = value.log_u[0], value.log_v[0]
-    if value.log_u[0, :, :, 0].size * len(rows.always) > _PAIRS_OF_BOUND:
-        by_exit, by_entry = log_u[:, [o]] - log_u, log_v - log_v[:, [o]]  # (C, n, r)
-        return np.exp(by_exit.min(axis=2) + by_entry.min(axis=2)), np.exp(by_exit.max(axis=2) + by_entry.max(axis=2))
-    both = [_ratios(a, b, o, ~rows.never) for a, b in zip(log_u, log_v, strict=True)]
-    low, high = (np.stack(each) for each in zip(*both, strict=True))
+    o, allowed = int(rows.always.argmax()), np.flatnonzero(~rows.never)
+    low, high = np.ones((2, *revenue.stay.shape))
+    is_large = revenue.stay.size * len(rows.always) > _PAIRS_OF_BOUND
+    with np.errstate(all="ignore"):  # rates that are too far apart have infinite bounds
+        for c, (u, v, stay) in enumerate(zip(revenue.u, revenue.v, revenue.stay, strict=True)):
+            scale = stay[allowed] / stay[o]  # u is scaled by row
+            limits = _limits(u[allowed], v[allowed], rows, stop, is_large=is_large)
+            low[c, allowed], high[c, allowed] = limits[0] * scale, limits[1] * scale
     return low, high
 
 
-def _ratios(log_u: Floats, log_v: Floats, o: int, allowed: Bools) -> tuple[Floats, Floats]:  # -> (n,), (n,)
-    """Return the least and the largest product of both ratios of rates, in one chain."""
-    # 1. Scale each factor; ratios are of rates that leave the same alternative, or that enter the same one.
-    largest = log_v.max(axis=0)
-    log_u = log_u + largest
-    u, v = np.exp(log_u - log_u.max(axis=1, keepdims=True)), np.exp(log_v - largest)
-    low, high = np.full((2, len(u)), np.inf), np.full((2, len(u)), -np.inf)
-    others = np.flatnonzero(allowed)
-    # 2. The range over j of q_oj / q_ij and of q_ji / q_jo, for chunks of j.
-    for first in range(0, len(others), each := max(_NUMBERS_PER_CHUNK // len(u), 1)):
-        j = others[first : first + each]
-        rates = u @ v[j].T  # (n, m) q_ij
-        leaving = rates[o] / rates
-        rates = v @ u[j].T  # (n, m) q_ji
-        entering = rates / rates[o]
-        for row, ratios in enumerate((leaving, entering)):
-            low[row] = np.minimum(low[row], ratios.min(axis=1))
-            high[row] = np.maximum(high[row], ratios.max(axis=1))
-    # 3. The scale of the rows of u.
-    scale = np.exp(log_u[o].max() - log_u.max(axis=1))
-    return low.prod(axis=0) * scale, high.prod(axis=0) * scale
+def _limits(
+    u: Floats, v: Floats, rows: ConstraintRows, stop: Callable[[], bool], *, is_large: bool
+) -> tuple[Floats, Floats]:  # (n, r), (n, r) -> (n,), (n,)
+    """Return bounds of x_i for the alternatives that may be shown, in one chain."""
+    fixed, most = rows.always[~rows.never], rows.sizes()[1]
+    o = int(fixed.argmax())
+    u_o, v_o = np.broadcast_to(u[o], u.shape), np.broadcast_to(v[o], v.shape)
+    # 1. Ratios of factors.
+    exits, entries = u_o / np.maximum(u, np.finfo(np.float64).tiny), v / v_o
+    low, high = np.stack([exits.min(axis=1), entries.min(axis=1)]), np.stack([exits.max(axis=1), entries.max(axis=1)])
+    if is_large:
+        return low.prod(axis=0), high.prod(axis=0)
+    # 2. The quotient of exits, over sums V of the alternatives shown.
+    others = np.where(fixed[:, None], 0.0, v)  # beside those that are always shown
+    base, number = v[fixed].sum(axis=0) + others, most - int(fixed.sum())
+    _tighten(low[0], high[0], u_o, u, base, v[~fixed], number, stop)
+    # 3. The quotient of entries, over sums C of the alternatives shown.
+    for _ in range(_BOUND_ROUNDS):
+        least, largest = low.prod(axis=0)[:, None], high.prod(axis=0)[:, None]
+        sure = np.where(fixed[:, None], least, 0.0)  # least x of an alternative in every offer
+        base = (sure * u).sum(axis=0) + np.where(fixed[:, None], 0.0, least) * u
+        points = np.delete((largest - sure) * u, o, axis=0)
+        _tighten(low[1], high[1], v, v_o, base, points, most - 1, stop)
+    return low.prod(axis=0), high.prod(axis=0)
 
 
-def attraction_bound(revenue: MoveRevenue, value: FactoredChains, rows: ConstraintRows, offer: Bools) -> float:
-    """Return an upper bound on the revenue of any feasible offer, given one of them."""
-    highest = float(value.revenue[~rows.never].max())
-    attractions = relative_attractions(value, rows)
+def _tighten(
+    low: Floats,
+    high: Floats,
+    a: Floats,
+    b: Floats,
+    base: Floats,
+    points: Floats,
+    most: int,
+    stop: Callable[[], bool],
+) -> None:  # (n,), (n,), (n, r), (n, r), (n, r), (m, r)
+    """Tighten bounds of the ratios (a_i t) / (b_i t) in place, for all t in the knapsack of :func:`_largest_ratios`."""
+    each = max(_RATIOS_PER_CHUNK // max(len(points), 1), 1)
+    for first in range(0, len(low), each):
+        if stop():
+            return
+        i = slice(first, first + each)
+        high[i] = np.minimum(high[i], _largest_ratios(a[i], b[i], base[i], points, most))
+        low[i] = np.maximum(low[i], 1 / _largest_ratios(b[i], a[i], base[i], points, most))
+
+
+def _largest_ratios(a: Floats, b: Floats, base: Floats, points: Floats, most: int) -> Floats:
+    """Bound the ratios (a_i t) / (b_i t) from above, for all t in a knapsack: (n, r), (n, r), (n, r), (m, r) -> (n,).
+
+    These are t = base_i + sum_j x_j points_j with 0 <= x <= 1 and sum x <= most. For any number z, F(z) = max_t
+    (a_i - z b_i) t falls by at least b_i base_i per unit of z. So its root, which is the largest ratio, is at most
+    z + max(F(z), 0) / (b_i base_i). For any price >= 0 of a point, F is at most the price times ``most``, plus the
+    gains that exceed the price.
+    """
+    least = (b * base).sum(axis=1)
+    z = (a * base).sum(axis=1) / least  # the ratio for x = 0
+    bound, price = np.full(len(a), np.inf), np.zeros(len(a))
+    sample = points[:: max(len(points) // _SAMPLE, 1)]
+    rank = len(sample) - math.ceil(most * len(sample) / max(len(points), 1))  # of the price among sampled gains
+    for _ in range(_RATIO_STEPS):
+        w = a - z[:, None] * b
+        if rank > 0:
+            price = np.maximum(np.partition(w @ sample.T, rank - 1, axis=1)[:, rank - 1], 0.0)
+        gains = w @ points.T - price[:, None]
+        chosen = gains > 0
+        F = (w * base).sum(axis=1) + np.maximum(gains, 0.0, out=gains).sum(axis=1) + most * price
+        F = np.maximum(F, 0.0)
+        bound = np.fmin(bound, z + F / least)  # NaN if rates are too far apart, which bounds nothing
+        z += F / (least + ((chosen.astype(np.float64) @ points) * b).sum(axis=1))
+    return bound
+
+
+def attraction_bound(
+    revenue: MoveRevenue, rows: ConstraintRows, offer: Bools, stop: Callable[[], bool] = lambda: False
+) -> float:
+    """Return an upper bound on the mean revenue of any feasible offer over the chains, given one of them."""
+    highest = float(revenue.revenue[~rows.never].max())
+    attractions = relative_attractions(revenue, rows, stop)
     if attractions is None:
         return highest
-    earned = revenue.in_each_chain(np.flatnonzero(offer))
     bounds = [
-        _largest_revenue(low, high, value.revenue, rows, float(z))
-        for low, high, z in zip(*attractions, earned, strict=True)
+        min(_largest_revenue(low, high, revenue.revenue, rows, z), highest)
+        for low, high, z in zip(*attractions, revenue.in_each_chain(np.flatnonzero(offer)).tolist(), strict=True)
     ]
-    return min(float(revenue.weights @ bounds), highest)
+    return float(revenue.weights @ bounds)
 
 
 def _largest_revenue(low: Floats, high: Floats, r: Floats, rows: ConstraintRows, z: float) -> float:
     """Return an upper bound on the root of F, by Dinkelbach's method from a revenue z that an offer earns."""
-    least = float(low[rows.always].sum())
+    least, gain = float(low[rows.always].sum()), np.inf
+    if not np.isfinite([low, high]).all():
+        return np.inf
     for _ in range(_DINKELBACH_STEPS):
         a = np.where(r > z, high, low)
-        offer = rows.relaxed_best((r - z) * a)
-        if offer is None:
+        solution = rows.relaxed_best((r - z) * a)
+        if solution is None:
             return np.inf
-        gain, total = float(((r - z) * a) @ offer), float(a @ offer)
-        if gain <= CLOSED_GAP * abs(z) * total:
+        shares, gain = solution
+        step = float(((r - z) * a) @ shares) / float(a @ shares)
+        if step <= CLOSED_GAP * abs(z):
             break
-        z += gain / total
+        z += step
+        gain = np.inf
     return z + max(gain, 0.0) / least
 
 
@@ -347,18 +437,26 @@ def search_from_starts(
 
 
 def best_factored_offer(
-    value: FactoredChains, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
+    value: FactoredChains,
+    rows: ConstraintRows,
+    start: Bools,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    is_local_optimum: bool = False,
 ) -> SearchResult:
     """Improve an offer to a single individual by local search, and bound the revenue of any offer.
 
-    A small catalogue is searched by branch and bound, which may prove that the offer is the best one.
+    A small catalogue is searched by branch and bound, which may prove that the offer is the best one. If the offer is
+    known to be a local optimum, it is not searched again.
     """
     # 1. Local search, and the bound from attractions.
     revenue = MoveRevenue(value)
-    end = improve_offer(revenue, rows, start, stop)
-    highest = float(value.revenue[~rows.never].max())
-    bound = min(attraction_bound(revenue, value, rows, end.offer), highest)
-    nodes = int(bound < highest)
+    if is_local_optimum:
+        end = SearchResult(start, revenue.of(np.flatnonzero(start)), np.inf, 0, is_local_optimum=True)
+    else:
+        end = improve_offer(revenue, rows, start, stop)
+    bound = attraction_bound(revenue, rows, end.offer, stop)
+    nodes = int(bound < float(value.revenue[~rows.never].max()))
     # 2. Branch and bound in a small catalogue, and local search from a better offer.
     if len(start) <= _LARGEST_PROVEN:
         proof = best_chain_offer(value.with_all_pairs(), rows, end.offer, stop=stop)

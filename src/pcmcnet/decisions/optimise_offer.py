@@ -419,14 +419,15 @@ def optimise_offer(
     goal = (lambda offers, _: expected_revenue(value, offers)) if risk is None else _tail(members, risk)
     # 2. Search locally, then improve the result and bound it.
     deadline, rng = started + time_limit, np.random.default_rng(seed)
-    if has_factored_search(value):
+    if has_factored_search(value) and (risk is None or all(isinstance(m, (FactoredChains, Logits)) for m in members)):
         chains = with_factors(value)
         revenues = MoveRevenue(chains, None if risk is None else _tail_of_chains(members, risk))
         starts = factored_starts(revenues, rows, now, rng)
         local = search_from_starts(revenues, rows, starts, lambda: time.monotonic() > deadline)
     else:
         local = _local_optimum(goal, rows, value.revenue, now, rng)
-    best = improve_and_bound(value, rows, local.offer, deadline=deadline)
+    is_optimum = risk is None and local.is_local_optimum is True
+    best = improve_and_bound(value, rows, local.offer, deadline=deadline, is_local_optimum=is_optimum)
     if risk is not None:  # the bound of the mean also holds for the worst members
         best = local._replace(bound=max(best.bound, local.value), nodes=best.nodes)
     # 3. Report the result with labels, and compare it with the members and the current offer.
@@ -517,10 +518,14 @@ def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bo
     return replace(offer, added=added, dropped=dropped, current_value=value)
 
 
-def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, deadline: float) -> SearchResult:
+def improve_and_bound(
+    value: OfferValue, rows: ConstraintRows, start: Bools, *, deadline: float, is_local_optimum: bool = False
+) -> SearchResult:
     """Improve an offer by the exact method for the model, and compute an upper bound on the revenue of any offer."""
     if isinstance(value, FactoredChains):
-        return best_factored_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
+        return best_factored_offer(
+            value, rows, start, stop=lambda: time.monotonic() > deadline, is_local_optimum=is_local_optimum
+        )
     if isinstance(value, Chains):
         return best_chain_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, Logits) and value.weights.shape[1] == 1:

@@ -23,11 +23,12 @@ from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data.files.sources import open_stream
 from pcmcnet.data.files.tabular import read_table
-from pcmcnet.decisions.branch_and_bound import local_search, starting_offers
+from pcmcnet.decisions.branch_and_bound import SearchResult, local_search, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
-from pcmcnet.decisions.constraints import Constraints, constraint_rows
-from pcmcnet.decisions.offer_value import expected_revenue
-from pcmcnet.decisions.optimise_offer import Revenue, structure_of
+from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constraint_rows
+from pcmcnet.decisions.factored_offers import MoveRevenue, factored_starts, improve_offer
+from pcmcnet.decisions.offer_value import OfferValue, expected_revenue
+from pcmcnet.decisions.optimise_offer import MAX_SEARCHED, Revenue, has_factored_search, structure_of, with_factors
 from pcmcnet.errors import InputError
 from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models import ChoiceModel
@@ -36,6 +37,7 @@ from pcmcnet.storage import as_path, atomic_write
 
 INDIVIDUALS_PER_CHUNK = 1_000
 _LOCAL_SEARCHES = 2  # per individual
+_ROWS_PER_SEARCH = 2**20  # individuals times alternatives whose features or rates are in memory at once
 
 OFFERS_SCHEMA = pa.schema(
     [
@@ -60,13 +62,24 @@ class OfferSearch:
 
     def find_offers(self, individuals: pa.Table) -> Offers:
         """Return, for each individual, the best offer found by a few local searches."""
+        each = max(_ROWS_PER_SEARCH // max(self.catalogue.num_rows, 1), 1)
+        firsts = range(0, max(individuals.num_rows, 1), each)
+        return _joined([self._find_offers(individuals.slice(first, each)) for first in firsts])
+
+    def _find_offers(self, individuals: pa.Table) -> Offers:
+        """Return the offers to a few individuals."""
         # 1. Read the catalogue and the constraints, and find the structure of the revenue function.
         offered = Catalogue.read(self.model.schema, self.catalogue, individuals, self.outside)
         rows = constraint_rows(self.constraints, offered.labels, offered.columns, offered.outside)
         rows.require_possible()
         value = structure_of(self.model, offered.sets, offered.numbers(self.revenue, "revenue"))
-        # 2. Search from the same starts for every individual, in one batch.
         P = len(offered.sets)
+        # 2. In a large catalogue, search for one individual at a time.
+        if len(value.revenue) > MAX_SEARCHED and has_factored_search(value):
+            found = [self._find_offer(value.for_individual(one), rows) for one in range(P)]
+            offers, values = np.stack([each.offer for each in found]), np.array([each.value for each in found])
+            return self._offers(value, offered, offers, values)
+        # 3. Search from the same starts for every individual, in one batch.
         starts = starting_offers(rows, value.revenue, _LOCAL_SEARCHES, np.random.default_rng(self.seed))
         searches = np.tile(np.arange(P), len(starts))
         with one_thread_if_small(0):  # many small steps, for which threads only add overhead
@@ -75,13 +88,24 @@ class OfferSearch:
                 rows,
                 np.repeat(starts, P, axis=0),
             )
-        # 3. Keep the best result of each individual.
+        # 4. Keep the best result of each individual.
         best = values.reshape(len(starts), P).argmax(axis=0) * P + np.arange(P)
-        shown, probabilities = offers[best], value.probabilities(offers[best], np.arange(P))
+        return self._offers(value, offered, offers[best], values[best])
+
+    def _find_offer(self, value: OfferValue, rows: ConstraintRows) -> SearchResult:
+        """Return the best offer found by a local search for one individual, from the best of its starts."""
+        revenues = MoveRevenue(with_factors(value))
+        starts = list(factored_starts(revenues, rows, None, np.random.default_rng(self.seed)))
+        best = max(starts, key=lambda start: revenues.of(np.flatnonzero(start)))
+        return improve_offer(revenues, rows, best)
+
+    def _offers(self, value: OfferValue, offered: Catalogue, shown: Bools, values: Floats) -> Offers:
+        """Return the offers with labels and probabilities."""
+        probabilities = value.probabilities(shown, np.arange(len(shown)))
         if offered.outside is not None:
             shown[:, offered.outside] = False
         notes = tuple(self.model.sign_caveats.values())
-        return Offers(labels=offered.labels, shown=shown, probabilities=probabilities, values=values[best], notes=notes)
+        return Offers(labels=offered.labels, shown=shown, probabilities=probabilities, values=values, notes=notes)
 
 
 # -- Offer files -------------------------------------------------------------------------------------------------------
@@ -335,10 +359,12 @@ def optimise_offers(
     schema = model.schema
     people = read_table(individuals, text=schema.text_columns, ids=schema.id_columns)
     search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
-    chunks = [
-        search.find_offers(people.slice(first, INDIVIDUALS_PER_CHUNK))
-        for first in range(0, max(people.num_rows, 1), INDIVIDUALS_PER_CHUNK)
-    ]
+    firsts = range(0, max(people.num_rows, 1), INDIVIDUALS_PER_CHUNK)
+    return _joined([search.find_offers(people.slice(first, INDIVIDUALS_PER_CHUNK)) for first in firsts])
+
+
+def _joined(chunks: list[Offers]) -> Offers:
+    """Return the offers of all chunks of individuals."""
     names = ("shown", "probabilities", "values")
-    joined = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names}
-    return Offers(labels=chunks[0].labels, notes=chunks[0].notes, **joined)
+    arrays = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names}
+    return Offers(labels=chunks[0].labels, notes=chunks[0].notes, **arrays)
