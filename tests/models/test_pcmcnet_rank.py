@@ -489,5 +489,5 @@ def test_the_nominal_time_is_linear_in_alternatives_and_does_not_count_factors_t
         for rank in (1, 16):
             network = PCMCNet(**options | {"rank": rank})._build(Encoder.learn(data), NetworkSpec(rank=rank))
             seconds[size, rank] = nominal_seconds(data, network, config)
-    assert seconds[100, 16] / seconds[10, 16] < 10
+    assert seconds[100, 16] / seconds[10, 16] <= 10 * (1 + 1e-9)  # rounding
     assert seconds[100, 16] / seconds[100, 1] < 4  # the weights of the output layer

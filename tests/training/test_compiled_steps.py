@@ -15,6 +15,8 @@ from pcmcnet.data.encoder import learn_encoder
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.models.networks.chain_network import ChainNetwork
+from pcmcnet.models.networks.factored_network import FactoredNetwork
 from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.training import compiled_steps
@@ -33,28 +35,35 @@ NUMBERS = {"choice_set": "trip", "chosen": "took", "features": ["price", "minute
 LABELS = {"choice_set": "trip", "chosen": "took", "alternative": "mode"}
 
 
-def both(roles: dict[str, Any], **options: Any) -> tuple[Any, PCMCNetConfig, PCMCNetwork, PCMCNetwork]:
+Networks = tuple[Any, PCMCNetConfig, ChainNetwork, ChainNetwork]
+
+
+def both(roles: dict[str, Any], **options: Any) -> Networks:
     """Encode a small table; build a network with random weights, and its copy."""
     data = read(trips(40, sizes=(2, 6), single=True), **roles)
     encoder, config = learn_encoder(data, labels=True), PCMCNetConfig(clip=0.5, weight_decay=0.1, **options)
     torch.manual_seed(0)
-    network = PCMCNetwork(encoder, config)
+    rank = config.rank
+    network = FactoredNetwork(encoder, config, rank=rank) if isinstance(rank, int) else PCMCNetwork(encoder, config)
     for weight in network.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     for table in (*network.alternative.embeddings, *network.individual.embeddings):
         table.weight.data[0] = 0
-    if network.items is not None:
+    if getattr(network, "items", None) is not None:
         torch.nn.init.normal_(network.items)
     return encoder.encode(data), config, network, copy.deepcopy(network)
 
 
 @needs_compiled
+@pytest.mark.parametrize("rank", [None, 1, 3, 8], ids=["pairs", "1 factor", "3 factors", "8 factors"])
 @pytest.mark.parametrize("options", [{}, {"hidden": ()}, {"hidden": (5,)}, {"hidden": (17, 3, 20)}], ids=str)
 @pytest.mark.parametrize(
     "roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS, LABELS], ids=["all", "alone", "numbers", "labels"]
 )
-def test_a_step_has_the_gradient_and_update_of_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
-    require_same_step(*both(roles, **options))
+def test_a_step_has_the_gradient_and_update_of_pytorch(
+    roles: dict[str, Any], options: dict[str, Any], rank: int | None
+) -> None:
+    require_same_step(*both(roles, rank=rank, **options))
 
 
 @needs_compiled
@@ -65,6 +74,8 @@ def test_a_step_has_the_gradient_and_update_of_pytorch(roles: dict[str, Any], op
         {"utility": "none", "rate": "relu", "epsilon": 0.5, "activation": "relu"},
         {"epsilon": 0.01},
         {"activation": "relu"},
+        {"activation": "relu", "rank": 5},
+        {"utility": "none", "rank": 5},
     ],
     ids=str,
 )
@@ -74,7 +85,9 @@ def test_other_rate_forms_match_pytorch(options: dict[str, Any]) -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS], ids=["all", "alone", "numbers"])
-@pytest.mark.parametrize("options", [{}, {"utility": "none"}], ids=["utility", "no utility"])
+@pytest.mark.parametrize(
+    "options", [{}, {"utility": "none"}, {"rank": 4}], ids=["utility", "no utility", "factors"]
+)
 def test_signed_weights_match_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
     """With a taste of the individual that reverses the sign of some coefficients, so that these are clipped."""
     signs = {"price": "decreasing", "minutes": "increasing"}
@@ -103,7 +116,19 @@ def test_rates_that_differ_by_any_factor_are_not_lost() -> None:
     require_same_step(data, config, network, other)
 
 
-def require_same_step(data: Any, config: PCMCNetConfig, network: PCMCNetwork, other: PCMCNetwork) -> None:
+@needs_compiled
+@pytest.mark.parametrize("scale", [30.0, 300.0])
+def test_factors_that_differ_by_any_ratio_are_not_lost(scale: float) -> None:
+    """With log v from -1,000 to 1,000, some shares of entries are below the smallest positive float64."""
+    data, config, network, other = both(NUMBERS, hidden=(9, 8), rank=4)
+    for each in (network, other):
+        each.rates.layers[-1].weight.data *= scale
+    log_v = network.log_factors(data.batch(np.arange(len(data))))[1]
+    assert log_v.max() - log_v.min() > 2 * scale
+    require_same_step(data, config, network, other)
+
+
+def require_same_step(data: Any, config: PCMCNetConfig, network: ChainNetwork, other: ChainNetwork) -> None:
     """Take a step both ways, and compare losses, gradients (a tenth of them is in the running means) and weights."""
     compiled, plain = steps_for(network, data, config), Steps(other, data, config)
     assert type(compiled) is CompiledSteps

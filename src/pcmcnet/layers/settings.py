@@ -28,6 +28,9 @@ COMPILED_UP_TO_UNITS = 128
 # its chain on one thread (measured: twice as fast as PyTorch at 100 alternatives, equally fast at 200).
 COMPILED_UP_TO_ALTERNATIVES = 150
 
+# The same limit for rates with factors, which take time and memory linear in the number of alternatives.
+COMPILED_FACTORED_UP_TO_ALTERNATIVES = 1_000
+
 # Up to this many numbers (pairs x units of the widest layer), one pass over all pairs is as fast as chunks of pairs
 # (measured).
 PLAIN_SCORES_UP_TO_NUMBERS = 2**16

@@ -10,6 +10,11 @@ held-out sets use the first half of a step.
     q_ij = exp(f_ij + u_j),  or  max(0, f_ij) + epsilon
     p = stationary distribution of q by elimination (see layers/stationary/elimination.py), loss = -log p_chosen
 
+A network with r factors (see layers/factored) has no Wa, and scores alternatives instead of pairs:
+
+    x_j = a(W0 I + Wb S_j + b),  then layer by layer as above,  (f_j, g_j) = W x_j + b with 2 r numbers
+    q_ij = sum_k exp(f_ik) exp(g_jk + u_j)
+
 Weights with a required sign are projected to their bounds after each step. The coefficients of numbers_j in u_j,
 slopes + v + V I, are clipped to the bounds of the slopes, so that no individual's taste reverses a sign.
 
@@ -24,7 +29,7 @@ and b of each further layer, constants by category, slopes, v, V. Weights that a
 
 #define LANES 16            /* columns of a product computed together: rows of matrices are padded to a multiple */
 #define ROWS 6              /* rows of a product computed together */
-#define PAIRS_PER_CHUNK 128 /* their layers fit into the processor's cache; a larger set is a chunk of its own size */
+#define PAIRS_PER_CHUNK 128 /* or alternatives: their layers fit into the cache; a larger set is a chunk of its own size */
 #define SETS_PER_PASS 64    /* sets whose losses are computed in one pass */
 #define MAX_LAYERS 64       /* layers, or categorical columns: MAX_LAYERS_OR_COLUMNS in Python */
 #define MAX_UTILITY 1e30f   /* utilities that overflow are clipped to this */
@@ -53,6 +58,7 @@ typedef struct {
     int64_t layers, numbers, categories, own_numbers, own_categories; /* hidden layers; numbers of columns */
     int64_t width[MAX_LAYERS], embedding[MAX_LAYERS], own_embedding[MAX_LAYERS]; /* of layers and embeddings */
     int64_t utility, exponential, labels; /* has utilities u; rates are exp(f); size of ``items``, or 0 */
+    int64_t rank;                         /* number r of factors, or 0 if pairs are scored */
     double slope, epsilon, floor;         /* slope of the activation below 0; constants of the rates */
     const float *items;                   /* (labels, labels) added to the scores, by first category */
 } Network;
@@ -184,10 +190,9 @@ INLINE void solve(int64_t n, double *q, double *exits, double *p) {
     }
 }
 
-/* From the factors and p compute flow (n, n) = weight * d(-log p_chosen + log sum p tilt) / dq, with sum p tilt = 1. */
-INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, const double *p, const double *tilt,
-                            double *b, double *flow, int64_t chosen, double weight) {
-    for (int64_t i = 0; i < n; i++) b[i] = weight * (tilt[i] - (i == chosen) / p[chosen]);
+/* From the factors of the elimination, p and b = dL/dp (n,), with sum b p = 0, compute flow (n, n) = dL/dq. b is
+   overwritten. */
+INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, const double *p, double *b, double *flow) {
     for (int64_t k = n - 1; k > 0; k--) {
         b[k] /= exits[k];
         for (int64_t i = 0; i < k; i++) b[i] += q[i * n + k] * b[k];
@@ -266,12 +271,140 @@ INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const f
     solve(n, q, exits, p);
     double loss = -log(p[chosen]) - tilt_of(net, n, level, p, chosen, tilt);
     if (!step) return loss;
-    pull_back_chain(n, q, exits, p, tilt, b, flow, chosen, weight);
+    /* the derivative of -log p_chosen + log sum p tilt, where sum p tilt = 1 */
+    for (int64_t i = 0; i < n; i++) b[i] = weight * (tilt[i] - (i == chosen) / p[chosen]);
+    pull_back_chain(n, q, exits, p, b, flow);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             double g = i == j ? 0 : flow[i * n + j] * slope[i * n + j] / scale;
             f[i * n + j] = (float)g;
             du[j] += (float)g;
+        }
+    return loss;
+}
+
+/* -- the chain of one set, with r factors ----------------------------------------------------------------------- */
+
+/* Smallest probability of a factor, and of moving from one to another: see layers/factored/solution.py. */
+#define SMALLEST 0x1p-970
+#define SMALL_ENTRY 1e-250 /* smaller shares of entries are computed from logarithms */
+
+/* From the factors (n, 2 r), with rows ``wide`` apart, and the utilities u (n,) compute the two steps of a transition:
+   a (n, r), the logarithms of the totals V (r,), w (n, r) and log d (n,). ``sum`` and ``top`` (r,) are overwritten. */
+INLINE void two_steps(int64_t n, int64_t r, int64_t wide, const float *f, const float *u, double *a, double *log_total,
+                      double *w, double *log_d, double *sum, double *top) {
+    /* 1. a_jk = v_jk / V_k */
+    for (int64_t k = 0; k < r; k++) top[k] = -INFINITY, sum[k] = 0;
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t k = 0; k < r; k++) {
+            double log_v = a[j * r + k] = (double)f[j * wide + r + k] + u[j];
+            if (!(log_v <= top[k])) top[k] = log_v;
+        }
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t k = 0; k < r; k++) sum[k] += a[j * r + k] = exp(a[j * r + k] - top[k]);
+    for (int64_t k = 0; k < r; k++) log_total[k] = top[k] + log(sum[k]);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t k = 0; k < r; k++) a[j * r + k] /= sum[k];
+    /* 2. w_ik = u_ik V_k / d_i */
+    for (int64_t i = 0; i < n; i++) {
+        double *leave = w + i * r, most = -INFINITY, d = 0;
+        for (int64_t k = 0; k < r; k++) {
+            leave[k] = (double)f[i * wide + k] + log_total[k];
+            if (!(leave[k] <= most)) most = leave[k];
+        }
+        for (int64_t k = 0; k < r; k++) d += leave[k] = exp(leave[k] - most);
+        for (int64_t k = 0; k < r; k++) leave[k] /= d;
+        log_d[i] = most + log(d);
+    }
+}
+
+/* Return log e of an alternative, the share of transitions that enter it, and compute the shares rho (r,) of the factors
+   in e, from a (r,) and the distribution b (r,) of the factors. g (r,) and u give log v. */
+INLINE double log_entries(int64_t r, const float *g, float u, const double *a, const double *log_total, const double *b,
+                          double *rho) {
+    double e = 0, most = -INFINITY, whole = 0;
+    for (int64_t k = 0; k < r; k++) e += rho[k] = a[k] * b[k];
+    if (!(e <= SMALL_ENTRY)) {
+        for (int64_t k = 0; k < r; k++) rho[k] /= e;
+        return log(e);
+    }
+    for (int64_t k = 0; k < r; k++) {
+        rho[k] = (double)g[k] + u - log_total[k] + log(b[k]);
+        most = larger(rho[k], most);
+    }
+    for (int64_t k = 0; k < r; k++) whole += rho[k] = exp(rho[k] - most);
+    for (int64_t k = 0; k < r; k++) rho[k] /= whole;
+    return most + log(whole);
+}
+
+/* Compute c (n, r) = a (n, r) m (r, r). */
+INLINE void product(int64_t n, int64_t r, const double *a, const double *m, double *c) {
+    memset(c, 0, sizeof(double) * (size_t)(n * r));
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t l = 0; l < r; l++)
+            for (int64_t k = 0; k < r; k++) c[i * r + k] += a[i * r + l] * m[l * r + k];
+}
+
+/* Return the number of doubles of memory that ``factored_loss`` needs. */
+INLINE int64_t factored_work(int64_t n, int64_t r) { return 5 * n * r + 2 * n + 3 * r * r + 5 * r; }
+
+/* Return the loss of a set, given the factors (n, 2 r), with rows ``wide`` apart, and utilities. In a step, overwrite the
+   factors with their gradient and add that of u to ``du``; ``weight`` is the set's share of the batch. The formulas are
+   those of layers/factored/solution.py. */
+INLINE double factored_loss(int step, int64_t n, int64_t r, int64_t wide, float *f, const float *u, float *du, double *work,
+                            int64_t chosen, double weight) {
+    double *a = work, *w = a + n * r, *rho = w + n * r, *by_u = rho + n * r, *by_a = by_u + n * r, *h = by_a + n * r;
+    double *log_d = h + n, *chain = log_d + n, *flow = chain + r * r, *turned = flow + r * r, *log_total = turned + r * r;
+    double *b = log_total + r, *by_b = b + r, *exits = by_b + r, *by_total = exits + r;
+    /* 1. The chain of the factors: from a factor to an alternative, and from there to the next factor. */
+    two_steps(n, r, wide, f, u, a, log_total, w, log_d, exits, b);
+    for (int64_t at = 0; at < r * r; at++) chain[at] = SMALLEST;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t l = 0; l < r; l++)
+            for (int64_t k = 0; k < r; k++) chain[l * r + k] += a[i * r + l] * w[i * r + k];
+    solve(r, chain, exits, b);
+    for (int64_t k = 0; k < r; k++) b[k] = larger(SMALLEST, b[k]);
+    /* 2. Probabilities are proportional to entries times stays; h contains their logarithms, then their shares. */
+    double top = -INFINITY, whole = 0;
+    for (int64_t i = 0; i < n; i++) {
+        h[i] = log_entries(r, f + i * wide + r, u[i], a + i * r, log_total, b, rho + i * r) - log_d[i];
+        if (!(h[i] <= top)) top = h[i];
+    }
+    double loss = top - h[chosen];
+    for (int64_t i = 0; i < n; i++) whole += h[i] = exp(h[i] - top);
+    loss += log(whole);
+    if (!step) return loss;
+    /* 3. The derivative h by log(e / d), and by b through the entries. */
+    for (int64_t k = 0; k < r; k++) by_b[k] = by_total[k] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        h[i] = weight * (h[i] / whole - (i == chosen));
+        for (int64_t k = 0; k < r; k++) by_b[k] += h[i] * rho[i * r + k];
+    }
+    for (int64_t k = 0; k < r; k++) by_b[k] /= b[k];
+    /* 4. The derivative by the chain of the factors. */
+    pull_back_chain(r, chain, exits, b, by_b, flow);
+    for (int64_t l = 0; l < r; l++)
+        for (int64_t k = 0; k < r; k++) turned[k * r + l] = flow[l * r + k];
+    /* 5. The derivatives by log u and log a, back through both steps of a transition. */
+    product(n, r, a, flow, by_u);
+    product(n, r, w, turned, by_a);
+    for (int64_t i = 0; i < n; i++) {
+        double sum = h[i];
+        for (int64_t k = 0; k < r; k++) sum += by_u[i * r + k] *= w[i * r + k];
+        for (int64_t k = 0; k < r; k++) {
+            int64_t at = i * r + k;
+            by_u[at] -= w[at] * sum;
+            by_a[at] = h[i] * rho[at] + a[at] * by_a[at];
+            by_total[k] += by_u[at] - by_a[at];
+        }
+    }
+    /* 6. The derivatives by f, g and u. */
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < r; k++) {
+            float by_v = (float)(by_a[i * r + k] + a[i * r + k] * by_total[k]);
+            f[i * wide + k] = (float)by_u[i * r + k];
+            f[i * wide + r + k] = by_v;
+            du[i] += by_v;
         }
     return loss;
 }
@@ -297,6 +430,11 @@ typedef struct { /* A network with its weights, and the memory of a step; dX is 
 } Step;
 
 INLINE float *value(const Step *t, int64_t k) { return t->weights[k].value; }
+
+/* Width of a layer; the last one has one score, or the factors. */
+INLINE int64_t width_of(const Network *net, int64_t k) {
+    return k < net->layers ? net->width[k] : net->rank ? 2 * net->rank : 1;
+}
 
 /* Represent an alternative or an individual: embeddings, then numeric columns. */
 INLINE void represent(const Step *t, int own, int64_t row, int64_t at) {
@@ -355,8 +493,10 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
         represent(t, 1, s, batch[s]);
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++) represent(t, 0, R++, t->sets->starts[batch[s]] + j);
     }
-    pack(value(t, t->first + 1), t->D, t->H, t->D, 1, t->packed);
-    multiply(SET, R, t->Hp, t->D, t->S, t->Dp, t->packed, t->leave, NULL, 0);
+    if (!net->rank) {
+        pack(value(t, t->first + 1), t->D, t->H, t->D, 1, t->packed);
+        multiply(SET, R, t->Hp, t->D, t->S, t->Dp, t->packed, t->leave, NULL, 0);
+    }
     pack(value(t, t->first + 2), t->D, t->H, t->D, 1, t->packed);
     multiply(SET, R, t->Hp, t->D, t->S, t->Dp, t->packed, t->enter, NULL, 0);
     if (t->D0) {
@@ -376,7 +516,7 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
     for (int64_t s = 0, r = 0; s < B; s++)
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
             const int64_t *code = t->sets->categorical + (t->sets->starts[batch[s]] + j) * net->categories;
-            if (t->D0) add_row(t->Hp, t->leave + r * t->Hp, 1, t->who + s * t->Hp);
+            if (t->D0) add_row(t->Hp, (net->rank ? t->enter : t->leave) + r * t->Hp, 1, t->who + s * t->Hp);
             add_row(t->Hp, t->enter + r * t->Hp, 1, t->bias[0]);
             t->u[r] = 0;
             if (!net->utility) continue;
@@ -384,6 +524,30 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
             for (int64_t k = 0; k < net->categories; k++) u += value(t, t->constants + k)[code[k]];
             t->u[r] = isfinite(u) ? u : isnan(u) ? 0 : copysignf(MAX_UTILITY, u);
         }
+}
+
+/* Compute the layers between the first and the last, for P pairs or alternatives. */
+INLINE void apply_layers(Step *t, int64_t P) {
+    for (int64_t k = 1; k < t->net->layers; k++) {
+        int64_t wide = padded(t->net->width[k]), before = padded(t->net->width[k - 1]);
+        float slope = (float)t->net->slope;
+        multiply(ACTIVATE, P, wide, t->net->width[k - 1], t->x[k - 1], before, t->Wt[k], t->x[k], t->bias[k], slope);
+    }
+}
+
+/* Compute the factors of P alternatives, of which the first is in row r -> f (P, padded 2 rank). */
+INLINE void score_factors(Step *t, int64_t P, int64_t r) {
+    const Network *net = t->net;
+    int64_t L = net->layers, wide = padded(width_of(net, L));
+    float slope = L ? (float)net->slope : 1, *x = L ? t->x[0] : t->f;
+    for (int64_t at = 0; at < P * t->Hp; at += 8) {
+        vec sum = VEC(t->enter + r * t->Hp + at);
+        put_leaky(x + at, &sum, &sum, slope);
+    }
+    apply_layers(t, P);
+    if (!L) return;
+    int64_t before = net->width[L - 1];
+    multiply(ACTIVATE, P, wide, before, t->x[L - 1], padded(before), t->Wt[L], t->f, t->bias[L], 1);
 }
 
 /* Score the pairs of some sets, whose first alternative is in row r -> f (P,). */
@@ -404,10 +568,7 @@ INLINE void score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
             }
         r += n;
     }
-    for (int64_t k = 1; k < L; k++) {
-        int64_t wide = padded(t->net->width[k]), before = padded(t->net->width[k - 1]);
-        multiply(ACTIVATE, P, wide, t->net->width[k - 1], t->x[k - 1], before, t->Wt[k], t->x[k], t->bias[k], slope);
-    }
+    apply_layers(t, P);
     int64_t last = L ? padded(t->net->width[L - 1]) : t->Hp;
     for (int64_t p = 0; p < P; p++)
         t->f[p] = dot(last, t->x[L ? L - 1 : 0] + p * last, t->W[L]) + (L ? t->bias[L][0] : 0);
@@ -437,11 +598,49 @@ INLINE void solve_sets(Step *t, int step, const int64_t *batch, int64_t sets, in
     }
 }
 
+/* Compute the losses of some sets from the factors f of their alternatives; in a step, overwrite f with gradients. */
+INLINE void solve_factored_sets(Step *t, int step, const int64_t *batch, int64_t sets, int64_t r, double whole,
+                                double *losses) {
+    int64_t rank = t->net->rank, wide = padded(2 * rank);
+    float *f = t->f;
+    for (int64_t s = 0; s < sets; s++) {
+        int64_t n = t->sets->counts[batch[s]], chosen = t->sets->chosen[batch[s]];
+        float *u = t->u + r, *du = t->du + r;
+        double weight = t->sets->weight[batch[s]] / whole;
+        if (n > 1) losses[s] = factored_loss(step, n, rank, wide, f, u, du, t->work, chosen, weight);
+        else memset(f, 0, sizeof(float) * (size_t)wide), losses[s] = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (fabsf(u[i]) >= MAX_UTILITY) du[i] = 0;
+        f += n * wide, r += n;
+    }
+}
+
+/* Compute the gradients of the layers after the first, given the gradient dx of the outputs of layer k, before its
+   activation, for P pairs or alternatives; return that of the first layer's outputs. ``dy`` is overwritten. */
+INLINE float *pull_back_layers(Step *t, int64_t P, int64_t k, float *dx, float *dy) {
+    const Network *net = t->net;
+    for (; k > 0; k--) {
+        int64_t wide = padded(width_of(net, k)), before = padded(net->width[k - 1]);
+        for (int64_t p = 0; p < P; p++) add_row(wide, t->dbias[k], 1, dx + p * wide);
+        multiply(ADD_TRANSPOSED, width_of(net, k), before, P, dx, wide, t->x[k - 1], t->dW[k], NULL, 0);
+        multiply(BACK, P, before, width_of(net, k), dx, wide, t->W[k], dy, t->x[k - 1], (float)net->slope);
+        float *swap = dx;
+        dx = dy, dy = swap == t->f ? t->dy : swap; /* f has no room for a layer */
+    }
+    return dx;
+}
+
+/* Compute the gradients of the layers from those of the factors f of P alternatives, of which the first is in row r. */
+INLINE void pull_back_factors(Step *t, int64_t P, int64_t r) {
+    const float *dx = pull_back_layers(t, P, t->net->layers, t->f, t->dx);
+    for (int64_t p = 0; p < P; p++) add_row(t->Hp, t->denter + (r + p) * t->Hp, 1, dx + p * t->Hp);
+}
+
 /* Compute the gradients of the layers, and of the parts of the first layer, from those of the scores f (P,). */
 INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, int64_t P) {
     const Network *net = t->net;
     int64_t L = net->layers, last = L ? padded(net->width[L - 1]) : t->Hp;
-    float slope = L ? (float)net->slope : 1, *dx = t->dx, *dy = t->dy;
+    float slope = L ? (float)net->slope : 1, *dx = t->dx;
     for (int64_t p = 0; p < P; p++) {
         float df = t->f[p], *x = t->x[L ? L - 1 : 0] + p * last;
         if (L) add_row(last, t->dW[L], df, x), t->dbias[L][0] += df;
@@ -450,14 +649,7 @@ INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, in
             put_leaky(dx + p * last + h, &back, &VEC(x + h), slope);
         }
     }
-    for (int64_t k = L - 1; k > 0; k--) {
-        int64_t wide = padded(net->width[k]), before = padded(net->width[k - 1]);
-        for (int64_t p = 0; p < P; p++) add_row(wide, t->dbias[k], 1, dx + p * wide);
-        multiply(ADD_TRANSPOSED, net->width[k], before, P, dx, wide, t->x[k - 1], t->dW[k], NULL, 0);
-        multiply(BACK, P, before, net->width[k], dx, wide, t->W[k], dy, t->x[k - 1], slope);
-        float *swap = dx;
-        dx = dy, dy = swap;
-    }
+    dx = pull_back_layers(t, P, L - 1, dx, t->dy);
     for (int64_t s = 0; s < sets; s++) {
         int64_t n = t->sets->counts[batch[s]];
         for (int64_t i = 0; i < n; i++)
@@ -485,7 +677,7 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
             const int64_t *code = t->sets->categorical + (t->sets->starts[batch[s]] + j) * net->categories;
             float du = t->du[r];
-            add_row(t->Hp, t->dwho + s * t->Hp, 1, t->dleave + r * t->Hp);
+            add_row(t->Hp, t->dwho + s * t->Hp, 1, (net->rank ? t->denter : t->dleave) + r * t->Hp);
             add_row(t->Hp, t->dbias[0], 1, t->denter + r * t->Hp);
             if (!net->utility) continue;
             add_row(t->Dp, t->dtaste + s * t->Dp, du, t->S + r * t->Dp);
@@ -494,7 +686,7 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
                 if (code[k]) t->grad[t->constants + k][code[k]] += du;
         }
     unpack(t->dbias[0], 1, t->H, 0, t->grad[t->first + 3]);
-    matrix_gradient(t, R, t->D, t->S, t->H, t->dleave, t->grad[t->first + 1]);
+    if (!net->rank) matrix_gradient(t, R, t->D, t->S, t->H, t->dleave, t->grad[t->first + 1]);
     matrix_gradient(t, R, t->D, t->S, t->H, t->denter, t->grad[t->first + 2]);
     if (t->D0) matrix_gradient(t, B, t->D0, t->I, t->H, t->dwho, t->grad[t->first]);
     if (net->utility) {
@@ -505,9 +697,11 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
         unpack(t->sum, 1, t->D, 0, t->grad[t->slopes + 1]);
         if (t->D0) matrix_gradient(t, B, t->D0, t->I, t->D, t->dtaste, t->grad[t->slopes + 2]);
     }
-    if (t->E) {
+    if (t->E && !net->rank) {
         pack(value(t, t->first + 1), t->D, t->H, t->E, 0, t->packed);
         multiply(ADD, R, t->Ep, t->H, t->dleave, t->Hp, t->packed, t->dS, NULL, 0);
+    }
+    if (t->E) {
         pack(value(t, t->first + 2), t->D, t->H, t->E, 0, t->packed);
         multiply(ADD, R, t->Ep, t->H, t->denter, t->Hp, t->packed, t->dS, NULL, 0);
     }
@@ -584,30 +778,32 @@ static void *take(Arena *arena, int64_t count, size_t size) {
 /* Divide the memory of a step: up to B sets of up to n alternatives, R alternatives in all. */
 static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     const Network *net = t->net;
-    int64_t P = n * n > PAIRS_PER_CHUNK ? n * n : PAIRS_PER_CHUNK, L = net->layers, widest = t->Hp;
+    int64_t L = net->layers, outputs = width_of(net, L), widest = t->Hp, r = net->rank;
+    int64_t P = r ? n : n * n, leaving = r ? 0 : R; /* pairs or alternatives of the largest set; rows of Wa S */
+    if (P < PAIRS_PER_CHUNK) P = PAIRS_PER_CHUNK;
     size_t f = sizeof(float);
     for (int64_t k = 0; k < t->count; k++) t->grad[k] = take(a, t->weights[k].size, f);
-    for (int64_t k = 0; k <= L; k++) { /* the last layer has one output */
-        int64_t wide = k < L ? net->width[k] : 1, before = k ? net->width[k - 1] : 0;
+    for (int64_t k = 0; k <= L; k++) {
+        int64_t wide = width_of(net, k), before = k ? net->width[k - 1] : 0;
         t->dW[k] = take(a, wide * padded(before), f), t->dbias[k] = take(a, k ? padded(wide) : t->Hp, f);
     }
-    t->dS = take(a, R * t->Ep, f), t->dleave = take(a, R * t->Hp, f), t->denter = take(a, R * t->Hp, f);
+    t->dS = take(a, R * t->Ep, f), t->dleave = take(a, leaving * t->Hp, f), t->denter = take(a, R * t->Hp, f);
     t->dwho = take(a, B * t->Hp, f), t->dtaste = take(a, B * t->Dp, f), t->du = take(a, R, f);
     t->S = take(a, R * t->Dp, f), t->I = take(a, B * t->D0p, f), t->dI = take(a, B * t->E0p, f);
-    t->leave = take(a, R * t->Hp, f), t->enter = take(a, R * t->Hp, f), t->who = take(a, B * t->Hp, f);
+    t->leave = take(a, leaving * t->Hp, f), t->enter = take(a, R * t->Hp, f), t->who = take(a, B * t->Hp, f);
     t->taste = take(a, B * t->Dp, f), t->inside = take(a, B * t->Dp, f), t->u = take(a, R, f);
     for (int64_t k = 0; k <= L; k++) {
-        int64_t wide = padded(k < L ? net->width[k] : 1), before = k ? net->width[k - 1] : 0;
+        int64_t wide = padded(width_of(net, k)), before = k ? net->width[k - 1] : 0;
         t->W[k] = take(a, k ? wide * padded(before) : t->Hp, f), t->Wt[k] = take(a, before * wide, f);
         t->bias[k] = take(a, k ? wide : t->Hp, f), t->x[k] = take(a, k < L || !k ? P * (k ? wide : t->Hp) : 0, f);
         if (wide > widest) widest = wide;
     }
     int64_t most = widest > t->Dp ? widest : t->Dp;
     most = most > t->D0p ? most : t->D0p;
-    t->dx = take(a, P * widest, f), t->dy = take(a, P * widest, f), t->f = take(a, P, f);
-    t->matrix = take(a, n * n, f);
+    t->dx = take(a, P * widest, f), t->dy = take(a, P * widest, f), t->f = take(a, r ? P * padded(outputs) : P, f);
+    t->matrix = take(a, r ? 0 : n * n, f);
     t->packed = take(a, most * most, f), t->sum = take(a, most * most, f);
-    t->work = take(a, 3 * n * n + 5 * n, sizeof(double)), t->losses = take(a, B, sizeof(double));
+    t->work = take(a, r ? factored_work(n, r) : 3 * n * n + 5 * n, sizeof(double)), t->losses = take(a, B, sizeof(double));
 }
 
 /* Pack the weights of the layers. */
@@ -615,7 +811,7 @@ INLINE void pack_layers(Step *t) {
     pack(value(t, t->first + 3), t->H, 1, t->H, 0, t->bias[0]);
     t->W[0][0] = 1; /* without hidden layers, the first layer's output is the score */
     for (int64_t k = 1; k <= t->net->layers; k++) {
-        int64_t wide = k < t->net->layers ? t->net->width[k] : 1, before = t->net->width[k - 1];
+        int64_t wide = width_of(t->net, k), before = t->net->width[k - 1];
         const float *w = value(t, t->later + 2 * (k - 1));
         pack(w, before, wide, before, 0, t->W[k]);
         pack(w, before, wide, before, 1, t->Wt[k]);
@@ -625,7 +821,7 @@ INLINE void pack_layers(Step *t) {
 
 INLINE void unpack_layers(Step *t) {
     for (int64_t k = 1; k <= t->net->layers; k++) {
-        int64_t wide = k < t->net->layers ? t->net->width[k] : 1, before = t->net->width[k - 1];
+        int64_t wide = width_of(t->net, k), before = t->net->width[k - 1];
         unpack(t->dW[k], wide, before, 0, t->grad[t->later + 2 * (k - 1)]);
         unpack(t->dbias[k], 1, wide, 0, t->grad[t->later + 2 * k - 1]);
     }
@@ -637,13 +833,19 @@ INLINE void pass(Step *t, int step, const int64_t *batch, int64_t B, double whol
     for (int64_t begin = 0, r = 0; begin < B;) {
         int64_t end = begin, pairs = 0, rows = 0;
         for (; end < B; end++) {
-            int64_t n = t->sets->counts[batch[end]];
-            if (end > begin && pairs + n * (n - 1) > PAIRS_PER_CHUNK) break;
-            pairs += n * (n - 1), rows += n;
+            int64_t n = t->sets->counts[batch[end]], more = t->net->rank ? n : n * (n - 1);
+            if (end > begin && pairs + more > PAIRS_PER_CHUNK) break;
+            pairs += more, rows += n;
         }
-        score(t, batch + begin, end - begin, r);
-        solve_sets(t, step, batch + begin, end - begin, r, whole, t->losses + begin);
-        if (step) pull_back(t, batch + begin, end - begin, r, pairs);
+        if (t->net->rank) {
+            score_factors(t, rows, r);
+            solve_factored_sets(t, step, batch + begin, end - begin, r, whole, t->losses + begin);
+            if (step) pull_back_factors(t, rows, r);
+        } else {
+            score(t, batch + begin, end - begin, r);
+            solve_sets(t, step, batch + begin, end - begin, r, whole, t->losses + begin);
+            if (step) pull_back(t, batch + begin, end - begin, r, pairs);
+        }
         begin = end, r += rows;
     }
 }
@@ -663,7 +865,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
 
 /* Return the version of this interface with the sizes of the structures, as one number. */
 int64_t pcmcnet_steps_layout(void) {
-    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 4;
+    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 5;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
 }
@@ -674,7 +876,7 @@ static Step prepared(const Network *net, const Sets *sets, Weight *weights, int6
     Step t = {.net = net, .sets = sets, .weights = weights, .count = count, .D = net->numbers, .D0 = net->own_numbers};
     for (int64_t k = 0; k < net->categories; k++) t.E += net->embedding[k];
     for (int64_t k = 0; k < net->own_categories; k++) t.E0 += net->own_embedding[k];
-    t.D += t.E, t.D0 += t.E0, t.H = net->layers ? net->width[0] : 1;
+    t.D += t.E, t.D0 += t.E0, t.H = width_of(net, 0);
     t.Dp = padded(t.D), t.D0p = padded(t.D0), t.Ep = padded(t.E), t.E0p = padded(t.E0), t.Hp = padded(t.H);
     t.own = net->categories, t.first = t.own + net->own_categories, t.later = t.first + 4;
     t.constants = t.later + 2 * net->layers, t.slopes = t.constants + net->categories;

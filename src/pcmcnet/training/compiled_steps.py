@@ -39,19 +39,19 @@ log = logging.getLogger("pcmcnet")
 LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # the same name on every platform
 MAX_LAYERS_OR_COLUMNS = 64  # layers, or categorical columns; MAX_LAYERS in the C code
 MULTIPLICATIONS_PER_CALL = 1e9  # a few tenths of a second: Ctrl-C is checked between calls
-VERSION = 4  # of the C interface; must equal the version in the C code
+VERSION = 5  # of the C interface; must equal the version in the C code
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledForm:
-    """The weights of a pairwise network, by their role in the formula at the top of ``compiled_steps.c``."""
+    """The weights of a network, by their role in the formulas at the top of ``compiled_steps.c``."""
 
     embeddings: Sequence[Tensor]  # of the alternatives
     individual_embeddings: Sequence[Tensor]
     numbers: int  # numeric columns of an alternative
     individual_numbers: int
-    first: tuple[Tensor | None, Tensor, Tensor, Tensor]  # W0, Wa, Wb, b
-    layers: Sequence[tuple[Tensor, Tensor]]  # after the first, the last with one output
+    first: tuple[Tensor | None, Tensor | None, Tensor, Tensor]  # W0, Wa, Wb, b
+    layers: Sequence[tuple[Tensor, Tensor]]  # after the first; the last has one output, or 2 r with r factors
     utility: tuple[Sequence[Tensor], Tensor, Tensor, Tensor | None] | None  # constants, slopes, v, V
     items: Tensor | None  # (n, n) scores added to pairs of labels
     slope: float  # of the activation below 0
@@ -59,6 +59,14 @@ class CompiledForm:
     epsilon: float
     floor: float
     bounds: Sequence[tuple[Tensor, Tensor, Tensor]] = ()  # weights with required signs, their lower and upper bounds
+    rank: int = 0  # number r of factors, or 0 if pairs are scored
+
+    @property
+    def max_alternatives(self) -> int:
+        """Size of the largest choice set for which compiled steps are used."""
+        if self.rank:
+            return settings.COMPILED_FACTORED_UP_TO_ALTERNATIVES
+        return settings.COMPILED_UP_TO_ALTERNATIVES
 
     @property
     def weights(self) -> list[Tensor | None]:
@@ -93,7 +101,7 @@ class _NetworkShape(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in sizes),
         *((name, ctypes.c_int64 * MAX_LAYERS_OR_COLUMNS) for name in ("width", "embedding", "individual_embedding")),
-        *((name, ctypes.c_int64) for name in ("utility", "exponential", "labels")),
+        *((name, ctypes.c_int64) for name in ("utility", "exponential", "labels", "rank")),
         *((name, ctypes.c_double) for name in ("slope", "epsilon", "floor")),
         ("items", ctypes.c_void_p),
     )
@@ -149,7 +157,8 @@ def usable_form(network: ChoiceNetwork, largest: int) -> CompiledForm | None:
     """
     if device_of(network).type != "cpu" or compiled_library() is None:
         return None
-    return network.compiled_form if largest <= settings.COMPILED_UP_TO_ALTERNATIVES else None
+    form = network.compiled_form
+    return None if form is None or largest > form.max_alternatives else form
 
 
 def _layout() -> int:
@@ -200,7 +209,7 @@ class CompiledSteps(Steps):
 
     def nll(self, data: EncodedSets) -> Tensor | None:
         """Return the NLL of the choices (S,) with the current weights, or None if the C code cannot read the data."""
-        if not 0 < data.largest <= settings.COMPILED_UP_TO_ALTERNATIVES or not _is_readable(data):
+        if not 0 < data.largest <= self.form.max_alternatives or not _is_readable(data):
             return None
         losses, addresses = np.empty(len(data)), _addresses(data)
         for sets in _split_by_work(self._work(data.sizes)):
@@ -211,7 +220,7 @@ class CompiledSteps(Steps):
 
     def _work(self, sizes: Ints) -> Floats:
         """Return the approximate number of multiplications in a pass over each set."""
-        return self.size * sizes.astype(float) ** 2
+        return self.size * sizes.astype(float) ** (1 if self.form.rank else 2)
 
     def _arguments(self, addresses: _Sets) -> tuple[Any, ...]:
         """Return the leading arguments that all C functions share."""
@@ -256,6 +265,7 @@ def _shape(form: CompiledForm) -> _NetworkShape:
         utility=form.utility is not None,
         exponential=form.exponential,
         labels=0 if form.items is None else len(form.items),
+        rank=form.rank,
         slope=form.slope,
         epsilon=form.epsilon,
         floor=form.floor,

@@ -14,11 +14,13 @@ from itertools import pairwise
 from typing import get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS, SignedLinear, unit_signs
+from pcmcnet.layers.pairwise import Precision, compute_dtype
 from pcmcnet.layers.perceptron import ACTIVATIONS, Activation, Dropout
 
 MAX_RANK = 128  # states of the chain of factors that the elimination on a GPU supports
@@ -45,6 +47,9 @@ class FactoredRates(nn.Module):
         Activation of the hidden layers: "relu", "leaky_relu" (default), "sigmoid", "tanh", "silu" or "gelu".
     dropout
         Dropout probability of the hidden layers. Default: 0.
+    precision
+        Dtype of the matrix products of the hidden layers: "float32", "bfloat16", or "auto" (default), which selects
+        bfloat16 for wide hidden layers on a GPU and float32 otherwise. The output layer computes in float32.
     signs
         Signs (D,) of the entries of an alternative's representation: 1, -1 or 0. If an entry of sign 1 rises, no factor
         leads to the alternative less often, and none is used more often to leave it. For sign -1, the reverse holds.
@@ -65,17 +70,19 @@ class FactoredRates(nn.Module):
         *,
         activation: Activation = "leaky_relu",
         dropout: float = 0.0,
+        precision: Precision = "auto",
         signs: Tensor | None = None,
     ) -> None:
         super().__init__()
         # 1. Check the options.
         require_number("rank", rank, whole=True, low=1, high=MAX_RANK)
         require_word("activation", activation, get_args(Activation))
+        require_word("precision", precision, get_args(Precision))
         if signs is not None and activation not in RISING_ACTIVATIONS:
             raise ConfigError(f"signs need a monotone activation, one of {RISING_ACTIVATIONS}, got {activation!r}.")
         # 2. Build the first layer in two parts (individual, alternative), then the others. The last has 2 r outputs.
         widths = (*hidden, 2 * rank)
-        self.rank, self.hidden, self.activation = rank, tuple(hidden), activation
+        self.rank, self.hidden, self.activation, self.precision = rank, tuple(hidden), activation, precision
         self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
         self.layers: nn.ModuleList
         if signs is None:
@@ -124,14 +131,23 @@ class FactoredRates(nn.Module):
             If a tensor has the wrong shape.
         """
         self._require_shapes(individual, alternatives)
-        activate = ACTIVATIONS[self.activation].apply
-        out = self.what(alternatives)
+        activate, dtype = ACTIVATIONS[self.activation].apply, self._hidden_dtype(alternatives)
+        # 1. The first layer, in two parts.
+        out = _product(self.what, alternatives.to(dtype))
         if self.who is not None:
-            out = out + self.who(individual).unsqueeze(1)
-        for layer in self.layers:
-            out = layer(self.dropout(activate(out)))
+            out = out + _product(self.who, individual.to(dtype)).unsqueeze(1)
+        # 2. The later layers. The last one has the dtype of the inputs.
+        for k, layer in enumerate(self.layers, start=1):
+            assert isinstance(layer, nn.Linear)
+            hidden = self.dropout(activate(out))
+            out = _product(layer, hidden if k < len(self.layers) else hidden.to(alternatives.dtype))
         log_u, log_v = out.chunk(2, -1)
         return log_u, log_v
+
+    def _hidden_dtype(self, inputs: Tensor) -> torch.dtype:
+        """Return the dtype of the hidden layers. Without hidden layers, it is that of the inputs."""
+        is_half = compute_dtype(self.precision, inputs.device, self.hidden) == torch.bfloat16
+        return torch.bfloat16 if is_half and self.hidden else inputs.dtype
 
     def _require_shapes(self, individual: Tensor, alternatives: Tensor) -> None:
         """Raise InputError if the inputs do not have the shapes (B, D0) and (B, J, D)."""
@@ -140,3 +156,8 @@ class FactoredRates(nn.Module):
             raise InputError(f"alternatives: expected shape (B, J, {d}), got {(*alternatives.shape,)}.")
         if individual.shape != (len(alternatives), d0):
             raise InputError(f"individual: expected shape {(len(alternatives), d0)}, got {(*individual.shape,)}.")
+
+
+def _product(layer: nn.Linear, x: Tensor) -> Tensor:  # (..., D) -> (..., H)
+    """Apply a linear layer in the dtype of its inputs."""
+    return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))

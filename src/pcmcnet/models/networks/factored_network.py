@@ -20,6 +20,8 @@ from pcmcnet.layers.factored import FactoredRates, composed_distribution, dense_
 from pcmcnet.layers.stationary.log_distribution import ChainSolver
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks.chain_network import ChainNetwork, MixtureOfChains
+from pcmcnet.models.networks.compiled_form import compiled_form
+from pcmcnet.training.compiled_steps import CompiledForm
 
 if TYPE_CHECKING:
     from pcmcnet.models.pcmcnet import PCMCNetConfig
@@ -48,9 +50,15 @@ class FactoredNetwork(ChainNetwork):
             config.hidden,
             activation=config.activation,
             dropout=config.dropout,
+            precision=config.precision,
             signs=self.representation_signs,
         )
         self.utility = self.new_utility(encoder.features) if config.utility == "linear" else None
+
+    @property
+    def compiled_form(self) -> CompiledForm | None:
+        """The weights in the form of the C training steps, or None if the C code does not support the network."""
+        return compiled_form(self, None, self.rates.what, rank=self.rates.rank) if self.classes == 1 else None
 
     def count_pairs(self, sizes: Ints) -> Ints:
         """Return the number of pairs of an alternative and a factor."""

@@ -15,18 +15,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pcmcnet.data import Batch, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.layers import PairwiseRates, log_probabilities, settings, solve_chain
-from pcmcnet.layers.pairwise.rate_forms import RATE_FLOOR
-from pcmcnet.layers.perceptron import NEGATIVE_SLOPES
+from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.stationary.log_distribution import ChainSolver, log_stationary_distribution
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
 from pcmcnet.models.networks.chain_network import ChainNetwork, MixtureOfChains
-from pcmcnet.training.compiled_steps import MAX_LAYERS_OR_COLUMNS, CompiledForm
+from pcmcnet.models.networks.compiled_form import compiled_form
+from pcmcnet.training.compiled_steps import CompiledForm
 from pcmcnet.training.device import batches_on, device_of
 
 if TYPE_CHECKING:
@@ -68,7 +67,11 @@ class PCMCNetwork(ChainNetwork):
     @property
     def compiled_form(self) -> CompiledForm | None:
         """The weights in the form of the C training steps, or None if the C code does not support the network."""
-        return compiled_form_of(self) if self.classes == 1 else None
+        rates = self.rates
+        if self.classes > 1 or not (rates.rate == "exp" or (rates.rate == "relu" and self.utility is None)):
+            return None
+        form = {"exponential": rates.rate == "exp", "epsilon": rates.epsilon, "items": self.items}
+        return compiled_form(self, rates.leave.weight, rates.enter, **form)
 
     @property
     def computes_in_chunks(self) -> bool:
@@ -156,46 +159,6 @@ class PCMCNetwork(ChainNetwork):
     def revive(self, batch: Batch) -> bool:
         """Increase the output bias if most relu rates start with zero gradient, and return True if it was increased."""
         return starting_values.revive_dead_rates(self.rates, *self.represent(batch), batch.mask)
-
-
-# -- Compiled training steps --------------------------------------------------------------------------------------
-
-
-def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
-    """Return the weights in the form of the C training steps, or None if the C code does not support the network."""
-    # 1. Check that the C code supports the activation, rates, sizes and inputs; it has no dropout or encoders.
-    rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
-    is_supported = (
-        rates.activation in NEGATIVE_SLOPES
-        and rates.dropout.p == 0
-        and (rates.rate == "exp" or (rates.rate == "relu" and utility is None))
-        and rates.precision != "bfloat16"
-        and max(rates.hidden, default=0) <= settings.COMPILED_UP_TO_UNITS
-        and max(len(rates.hidden), *(len(side.embeddings) for side in sides)) < MAX_LAYERS_OR_COLUMNS
-        and not any(len(side.encoders) or len(side.curves) for side in sides)
-    )
-    if not is_supported or any(p.dtype != torch.float32 or not p.is_contiguous() for p in network.parameters()):
-        return None
-    # 2. Collect the weights by their role.
-    tables = [[weight for embedding in side.embeddings for weight in embedding.parameters()] for side in sides]
-    embedded = [sum(table.shape[1] for table in of_side) for of_side in tables]
-    layers = [(layer.weight, layer.bias) for layer in rates.layers if isinstance(layer, nn.Linear)]
-    individual_weight = None if rates.who is None else rates.who.weight
-    return CompiledForm(
-        embeddings=tables[0],
-        individual_embeddings=tables[1],
-        numbers=network.alternative.width - embedded[0],
-        individual_numbers=network.individual.width - embedded[1],
-        first=(individual_weight, rates.leave.weight, rates.enter.weight, rates.enter.bias),
-        layers=layers,
-        utility=None if utility is None else (list(utility.constants), utility.slopes, utility.worth, utility.taste),
-        items=network.items,
-        slope=NEGATIVE_SLOPES[rates.activation],
-        exponential=rates.rate == "exp",
-        epsilon=rates.epsilon,
-        floor=RATE_FLOOR,
-        bounds=[entry for part in network.sign_constrained for entry in part.bounded_weights],
-    )
 
 
 # -- Mixtures -----------------------------------------------------------------------------------------------------
