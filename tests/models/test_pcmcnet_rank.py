@@ -28,6 +28,7 @@ from pcmcnet.models.networks.averaged_members import NetworkSpec, members_of, no
 from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
 from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.prediction import parameter_count
 from pcmcnet.tuning.space import Space
 
 RANK = 4
@@ -483,11 +484,12 @@ def test_the_diagram_shows_factors(model: PCMCNet, mixture: PCMCNet) -> None:
 
 def test_the_nominal_time_is_linear_in_alternatives_and_does_not_count_factors_twice(options: dict[str, Any]) -> None:
     config = TrainConfig(epochs=20, weight_decay=0.1)
-    seconds = {}
+    seconds, weights = {}, {}
     for size in (10, 100):
         data = sets_of(size)
         for rank in (1, 16):
             network = PCMCNet(**options | {"rank": rank})._build(Encoder.learn(data), NetworkSpec(rank=rank))
-            seconds[size, rank] = nominal_seconds(data, network, config)
-    assert seconds[100, 16] / seconds[10, 16] <= 10 * (1 + 1e-9)  # rounding
-    assert seconds[100, 16] / seconds[100, 1] < 4  # the weights of the output layer
+            seconds[size, rank], weights[rank] = nominal_seconds(data, network, config), parameter_count(network)
+    # PyTorch's time per batch makes both ratios smaller; 1e-9 is for rounding.
+    assert seconds[100, 16] / seconds[10, 16] <= 10 * (1 + 1e-9)
+    assert seconds[100, 16] / seconds[100, 1] <= weights[16] / weights[1] * (1 + 1e-9)
