@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcmcnet import MNL, MODELS, ChoiceData, Uniform
+from pcmcnet import MNL, MODELS, ChoiceData, MixedMNL, Uniform
 from pcmcnet.errors import InputError
 from pcmcnet.insight.willingness_to_pay import willingness_to_pay
 from pcmcnet.models import ChoiceModel
@@ -43,6 +43,31 @@ def test_positive_price_effects_are_counted(driven: ChoiceData) -> None:
     sign = model.coefficients["noise"] > 0
     (row,) = willingness_to_pay(model, driven, "time", "noise").rows
     assert row.odd == float(sign)
+
+
+def test_quartiles_do_not_show_how_tastes_differ() -> None:
+    """100 persons choose four times between the same two routes: nine times in ten the one that they prefer.
+
+    All sets are equal, and in a set of two both alternatives have the same ratio: that of p (1 - p) b_time to
+    p (1 - p) b_price, each averaged over tastes. So there is one ratio, although tastes differ a great deal.
+    """
+    rng = np.random.default_rng(0)
+    prefers_fast = np.repeat(np.arange(100) % 2 == 0, 4)
+    fast = np.where(rng.random(400) < 0.9, prefers_fast, ~prefers_fast)
+    columns = {
+        "trip": np.repeat(np.arange(400), 2),
+        "who": np.repeat(np.arange(400) // 4, 2),
+        "time": np.tile([1.0, 2.0], 400),
+        "price": np.tile([2.0, 1.0], 400),
+        "taken": np.stack([fast, ~fast], axis=1).ravel(),
+    }
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "taken", "features": ["time", "price"], "person": "who"}
+    data = ChoiceData.from_long(columns, **roles)
+    fixed = {"price": -1.0}
+    model = MixedMNL(formula="time + price | 0", random={"time": "normal"}, fixed=fixed, draws=100).fit(data, seed=0)
+    assert model.coefficients["sd[time]"] > 1
+    (row,) = willingness_to_pay(model, data, "time", "price").rows
+    assert (row.low, row.high) == pytest.approx((row.median,) * 2, rel=1e-6)
 
 
 OF_LABELS_ALONE = ("uniform", "bradley-terry", "thurstone", "pcmc", "cdm")
