@@ -349,6 +349,20 @@ def test_a_panel_adds_the_mixed_logit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_models(people) == DEFAULT_MODELS
 
 
+def test_the_depth_of_nested_stacks_is_limited() -> None:
+    """Without a limit, a crafted folder exceeds the recursion limit of Python."""
+    stack = Stacking(["mnl"])
+    for _ in range(4):
+        stack = Stacking([stack])
+    with pytest.raises(ConfigError, match="at most 4 nested models, got 5"):
+        Stacking([stack])
+    options: dict[str, Any] = {}
+    for _ in range(400):
+        options = {"models": ["mnl", "stacking"], "options": [{}, options]}
+    with pytest.raises(ConfigError, match="at most 4 nested models, got 400"):
+        Stacking(["stacking"], options=[options])
+
+
 def test_new_models_do_not_get_the_options_of_the_old_ones() -> None:
     stack = Stacking([MNL(formula="price"), Boosted(trees=5)])
     assert stack.set_params(folds=2).config.options[1]["trees"] == 5

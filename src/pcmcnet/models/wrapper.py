@@ -200,9 +200,11 @@ def build_model(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any]
 
 def _nesting_depth(options: Any) -> int:
     """Return the number of nested models that the options describe."""
-    levels = 0
-    while isinstance(options, Mapping) and "options" in options:
-        options, levels = options["options"], levels + 1
+    levels, level = 0, [options]
+    while level := [entries for entries in level if isinstance(entries, Mapping) and "options" in entries]:
+        levels += 1
+        inner = [entries["options"] for entries in level]  # those of a stack are a list
+        level = [each for entries in inner for each in (entries if isinstance(entries, list | tuple) else (entries,))]
     return levels
 
 
