@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     __version__: str
 else:
-    _LIGHT = {"pcmcnet.data": ("ChoiceData", "ScannedData", "Schema"), "pcmcnet.errors": ("PcmcNetError", "StopFit")}
+    _LIGHT = {
+        "pcmcnet.data": ("CatalogueData", "ChoiceData", "PairTable", "ScannedData", "Schema"),
+        "pcmcnet.errors": ("PcmcNetError", "StopFit"),
+    }
 
     def __getattr__(name: str) -> Any:
         # 1. Names that do not need PyTorch.

@@ -1,6 +1,6 @@
 """The public names of pcmcnet, as ``import pcmcnet`` provides them. No other module may import every subpackage."""
 
-from pcmcnet.data import ChoiceData, ScannedData, Schema
+from pcmcnet.data import CatalogueData, ChoiceData, PairTable, ScannedData, Schema
 from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.decisions import (
     Constraints,
@@ -94,6 +94,7 @@ __all__ = [
     "BootstrapResult",
     "BradleyTerry",
     "Calibrated",
+    "CatalogueData",
     "ChoiceData",
     "Comparison",
     "Constraints",
@@ -116,6 +117,7 @@ __all__ = [
     "OrderEffects",
     "Outcome",
     "PCMCNet",
+    "PairTable",
     "PcmcNetError",
     "PointerNetwork",
     "Prices",

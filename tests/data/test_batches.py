@@ -174,7 +174,8 @@ def test_the_plan_matches_a_simple_loop_over_sets(
 
 # -- parts of a table ------------------------------------------------------------------------------------------------
 
-TENSORS = [name for name in Batch.__slots__ if not name.endswith("contents") and name != "person"]
+OPTIONAL = ("person", "log_expansion")
+TENSORS = [name for name in Batch.__slots__ if not name.endswith("contents") and name not in OPTIONAL]
 
 
 def test_joined_chunks_have_their_sets_in_the_given_order(trips: Any, roles: Any) -> None:

@@ -66,6 +66,7 @@ class Batch:
     contents: tuple[DistinctContents, ...] = ()  # one for each content column of the alternatives
     individual_contents: tuple[DistinctContents, ...] = ()
     person: Tensor | None = None  # (B,) number of the person, if persons are declared
+    log_expansion: Tensor | None = None  # (B, J) logarithms of the expansion factors of sampled alternatives
 
 
 class EncodedTable(Protocol):
@@ -133,6 +134,7 @@ class EncodedSets:
     individual_contents: tuple[CodedContents, ...] = ()  # (S,)
     persons: Ints | None = None  # (S,) number of the person, if persons are declared; on the host
     person: Tensor | None = None  # (S,) copy of ``persons`` on the device
+    log_expansion: Tensor | None = None  # (N,) logarithms of the expansion factors of sampled alternatives
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -269,6 +271,7 @@ class EncodedSets:
             contents=tuple(column.at(flat) for column in self.contents),
             individual_contents=tuple(column.at(index) for column in self.individual_contents),
             person=None if self.person is None else self.person[index],
+            log_expansion=None if self.log_expansion is None else self.log_expansion[flat],
         )
 
 

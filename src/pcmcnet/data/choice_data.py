@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Bools, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import read_long, read_wide
+from pcmcnet.data.alternative_sampling import DEFAULT_SAMPLE, draw_samples, require_full_sets, sampling_protocol
 from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_values
 from pcmcnet.data.describe import describe, to_html
 from pcmcnet.data.files.tabular import folder_of
@@ -31,12 +32,15 @@ from pcmcnet.data.subsets import (
     number_groups,
     set_positions,
     split_parts,
+    take_alternatives,
     take_sets,
 )
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 from pcmcnet.reports.formats import data_frame
 
 if TYPE_CHECKING:
+    from pcmcnet.data.catalogue_data import CatalogueData
+    from pcmcnet.data.pair_features import PairFeature
     from pcmcnet.data.scan import ScannedData
 
 U = TypeVar("U")
@@ -76,6 +80,9 @@ class ChoiceData:
     added : int
         Number of outside options without a row in the table. Rows added for outside options follow the rows of the
         table.
+    expansion : array of float, (N,), or None
+        Expansion factors of sampled alternatives: the number of alternatives of the full set that each one stands for.
+        None (default) if all alternatives are present. :meth:`sample_alternatives` sets the factors.
     """
 
     schema: Schema
@@ -91,6 +98,7 @@ class ChoiceData:
     hidden_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hidden_sets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     added: int = 0
+    expansion: Floats | None = None
 
     # Tables -> choice data
 
@@ -365,6 +373,133 @@ class ChoiceData:
         return cls(**read_long.read_long(table_, schema, folder=folder_of(table)))
 
     @classmethod
+    def from_catalogue(
+        cls,
+        choosers: Any,
+        catalogue: Any,
+        *,
+        item: str,
+        chosen: str | None = None,
+        individual: Sequence[str] = (),
+        features: Sequence[str] = (),
+        pair_features: Mapping[str, PairFeature] | None = None,
+        offered: str | None = None,
+        labels: bool = False,
+        categorical: Sequence[str] | None = None,
+        weight: str | None = None,
+        person: str | None = None,
+        keep: Sequence[str] = (),
+        choice_set: str | None = None,
+        missing: Missing = "error",
+        kinds: Mapping[str, str] | None = None,
+        signs: Mapping[str, Sign] | None = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> CatalogueData:
+        """Read a table of choosers and a catalogue of items that they choose from.
+
+        The product of the two tables is not written out: choosers and items are stored once, and choice sets are formed
+        when they are needed.
+
+        Parameters
+        ----------
+        choosers : path, mapping of arrays, or data frame
+            Table with one row per choice, in any form that :meth:`from_long` accepts.
+        catalogue : path, mapping of arrays, or data frame
+            Table with one row per item.
+        item : str
+            Column of the catalogue with the id of the item, which is unique.
+        chosen : str, optional
+            Column of the choosers with the id of the chosen item. If None (default), the choices are unknown, as in
+            tables for prediction.
+        individual : list of str, optional
+            Columns of the choosers that models use (none by default).
+        features : list of str, optional
+            Columns of the catalogue that describe the items (none by default).
+        pair_features : dict, optional
+            Features of pairs of a chooser and an item, such as ``{"distance": distance}``: each is a function of two
+            mappings, of the choosers' and of the items' columns, with one value per pair. The function returns an array
+            of numbers. A :class:`pcmcnet.PairTable` looks the values up in a table. Default: none.
+        offered : str, optional
+            Column of the choosers with the list of the ids of the items on offer. If None (default), every chooser
+            chooses from all items.
+        labels : bool
+            Whether the ids of the items are the labels of the alternatives, which most models use: logits have a
+            constant for each item, and networks learn an embedding. If False (default), models know an item only by its
+            features, and so can predict the choice of new items.
+        categorical : list of str, optional
+            Columns among ``individual`` and ``features`` that are categories. If None (default), the column type
+            decides: text, boolean and dictionary-encoded columns are categories.
+        weight : str, optional
+            Column of the choosers with their weights. If None (default), all weights are 1.
+        person : str, optional
+            Column of the choosers with the id of the person who chose, if persons have several rows. The rows of a
+            person stay together in splits, folds and bootstrap samples. If None (default), each row is independent.
+        keep : list of str, optional
+            Further columns of the choosers to keep for grouping (none by default). Models do not use kept columns.
+        choice_set : str, optional
+            Column of the choosers with a unique id of the row. If None (default), the row numbers are used as ids.
+        missing : {"error", "indicator"}
+            How to treat missing values, as in :meth:`from_long`.
+        kinds, signs, columns : dict, optional
+            Kinds, expected signs and display names of columns, as in :meth:`from_long`. Pair features can have signs.
+
+        Returns
+        -------
+        CatalogueData
+            The choice sets. Every model predicts from them. A model is fitted to a sample of the alternatives, drawn by
+            :meth:`CatalogueData.sample_alternatives`, unless the product is small.
+
+        Raises
+        ------
+        SchemaError
+            If a table does not fit the declared roles: for example, if an item has two rows, a chooser has no choice,
+            or a chosen item is not in the catalogue or not on offer.
+
+        Examples
+        --------
+        >>> from pcmcnet.data import ChoiceData
+        >>> shops = {"shop": ["a", "b", "c"], "size": [1.0, 2.0, 4.0], "km": [0.0, 3.0, 9.0]}
+        >>> people = {"went_to": ["b", "a"], "home": [1.0, 8.0]}
+        >>> data = ChoiceData.from_catalogue(
+        ...     people,
+        ...     shops,
+        ...     chosen="went_to",
+        ...     item="shop",
+        ...     features=["size"],
+        ...     pair_features={"distance": lambda people, shops: abs(people["home"] - shops["km"])},
+        ... )
+        >>> len(data), data.n_items, data.n_alternatives
+        (2, 3, 6)
+        >>> data.read().features["distance"].values.tolist()
+        [1.0, 2.0, 8.0, 8.0, 5.0, 1.0]
+        """
+        from pcmcnet.data.catalogue_data import CatalogueData  # it imports this module
+        from pcmcnet.data.read_catalogue import read_catalogue
+
+        return CatalogueData(
+            **read_catalogue(
+                choosers,
+                catalogue,
+                item=item,
+                chosen=chosen,
+                offered=offered,
+                features=features,
+                pair_features={} if pair_features is None else pair_features,
+                choice_set=choice_set,
+                labels=labels,
+                individual=individual,
+                categorical=categorical,
+                weight=weight,
+                person=person,
+                keep=keep,
+                missing=missing,
+                kinds=kinds or {},
+                signs=signs or {},
+                named=columns or {},
+            )
+        )
+
+    @classmethod
     def scan(
         cls,
         table: str | Path,
@@ -464,8 +599,9 @@ class ChoiceData:
         sizes = self.sizes
         span = f"{sizes.min()} to {sizes.max()}" if len(self) else "0"
         choices = "choices known" if self.chosen is not None else "choices unknown"
+        sampled = "" if self.expansion is None else "sampled "
         return (
-            f"ChoiceData({len(self):,} choice sets of {span} alternatives, {len(self.rows):,} in all; "
+            f"ChoiceData({len(self):,} choice sets of {span} {sampled}alternatives, {len(self.rows):,} in all; "
             f"{len(self.features)} features, {len(self.individual)} individual-level columns; {choices})"
         )
 
@@ -547,7 +683,8 @@ class ChoiceData:
         pandas.DataFrame
             A row for each alternative, in the order of the table that was read, with the column names of the schema.
             Labels, persons and kept columns are text. Labels and features of unavailable alternatives are missing.
-            Outside options without labels have no rows. A ranking has one row for each alternative. Unless
+            Outside options without labels have no rows. A ranking has one row for each alternative. Sampled
+            alternatives have a further column, ``expansion``, which :meth:`from_schema` does not read. Unless
             :meth:`subset` changed the order of the sets, ``ChoiceData.from_schema(data.to_frame(), data.schema)`` is
             the same data.
 
@@ -587,6 +724,55 @@ class ChoiceData:
             If a position is out of range or repeated, or if the mask has the wrong shape.
         """
         return replace(self, **take_sets(self, set_positions(np.asarray(index), len(self))))
+
+    def sample_alternatives(self, n: int = DEFAULT_SAMPLE, *, by: str = "uniform", seed: int = 0) -> ChoiceData:
+        """Draw ``n`` alternatives of each choice set, one of which is the choice, to fit a model to large sets.
+
+        The result contains the expansion factor of each alternative: the number of alternatives of the full set that it
+        stands for. With the factors, fits of PCMC-Net and of most logits correct for the sampling
+        (:mod:`pcmcnet.data.alternative_sampling`). Evaluations and predictions need the full sets.
+
+        Parameters
+        ----------
+        n : int
+            Number of alternatives to draw from each set, including the choice. Default 100. Sets of at most ``n``
+            alternatives keep all of them.
+        by : str
+            How alternatives are drawn. "uniform" (default): all alternatives are equally likely. "popularity": half of
+            the draws are proportional to the number of times that an alternative is chosen in other sets, which needs
+            labels; an alternative may be drawn several times, and sets have up to ``n`` alternatives. The name of a
+            categorical feature: as many alternatives of each category.
+        seed : int
+            Seed of the draws, 0 by default.
+
+        Returns
+        -------
+        ChoiceData
+            The same choice sets with fewer alternatives.
+
+        Raises
+        ------
+        InputError
+            If the choices are unknown, or if the alternatives are already a sample.
+        SchemaError
+            If ``by`` is "popularity" and there are no labels, or if ``by`` is not a categorical feature.
+        ConfigError
+            If ``n`` is below 2.
+
+        Examples
+        --------
+        >>> table = {"trip": [1] * 9, "took": [1] + [0] * 8, "cost": [float(k) for k in range(9)]}
+        >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+        >>> sample = data.sample_alternatives(3)
+        >>> sample.sizes.tolist(), sample.chosen.tolist(), sample.expansion.tolist()
+        ([3], [0], [3.0, 3.0, 3.0])
+        """
+        chosen = self.require_chosen("sampling alternatives")
+        require_full_sets(self, "sampling alternatives")
+        sample = draw_samples(self.sizes, chosen, sampling_protocol(self, n, by), seed)
+        flat = sample.positions + np.repeat(self.offsets[:-1], np.diff(sample.offsets))
+        fields = take_alternatives(self, flat, sample.offsets, sample.chosen)
+        return replace(self, **{**fields, "expansion": sample.expansion})
 
     def without_contents(self) -> ChoiceData:
         """Return the data without content columns, such as texts or images. Only numbers and categories remain."""

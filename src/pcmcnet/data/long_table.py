@@ -21,6 +21,8 @@ from pcmcnet.errors import InputError
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
 
+EXPANSION = "expansion"  # column of the expansion factors
+
 
 def long_table(data: ChoiceData) -> pa.Table:
     """Return choice sets as a long table.
@@ -68,7 +70,11 @@ def long_table(data: ChoiceData) -> pa.Table:
     with_features = pa.array(alternative, mask=is_hidden | np.append(no_features, True)[alternative])
     for name in schema.table_features:
         columns.setdefault(name, _to_arrow(data.features[name], has_missing).take(with_features))
-    return pa.table({name: columns[name] for name in schema.columns if name in columns})
+    table = pa.table({name: columns[name] for name in schema.columns if name in columns})
+    # 5. The expansion factors of sampled alternatives.
+    if data.expansion is None or EXPANSION in columns:
+        return table
+    return table.append_column(EXPANSION, pa.array(data.expansion).take(alternatives))
 
 
 def _to_arrow(column: Column, has_missing: bool) -> pa.Array:

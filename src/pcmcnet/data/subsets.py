@@ -156,6 +156,35 @@ def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[s
         "labels": None if data.labels is None else data.labels.take(flat),
         "individual": take(data.individual, sets),
         "keep": take(data.keep, sets),
+        "expansion": None if data.expansion is None else data.expansion[flat],
+    }
+
+
+def take_alternatives(data: ChoiceData, flat: Ints, offsets: Ints, chosen: Ints) -> dict[str, Any]:
+    """Return the fields of the same sets with only some of their alternatives, as if the table had only their rows.
+
+    Parameters
+    ----------
+    data
+        Choice sets.
+    flat
+        Positions of the alternatives to keep (M,), set after set.
+    offsets
+        Start of each set in ``flat`` (S + 1,).
+    chosen
+        Position of the chosen alternative within each smaller set (S,).
+    """
+    rows = np.empty(len(flat), np.int64)
+    rows[np.argsort(data.rows[flat])] = np.arange(len(flat))
+    empty = np.empty(0, np.int64)
+    return {
+        "offsets": offsets,
+        **_columns(data, slice(None), flat),
+        "chosen": chosen,
+        "rows": rows,
+        "added": int((data.rows[flat] >= data.n_rows - data.added).sum()),
+        "hidden_rows": empty,
+        "hidden_sets": empty,
     }
 
 
@@ -168,6 +197,10 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         chosen = np.concatenate([first.chosen, second.chosen])
     if first.labels is not None and second.labels is not None:
         labels = concat_column(first.labels, second.labels)
+    expansion = None
+    if first.expansion is not None or second.expansion is not None:
+        both = (np.ones(len(d.rows)) if d.expansion is None else d.expansion for d in (first, second))
+        expansion = np.concatenate(list(both))
     # number the rows of both tables, then those added to the first, then those added to the second
     n_first, n_second = first.n_rows - first.added, second.n_rows - second.added
     rows_of_first = np.where(first.rows < n_first, first.rows, first.rows + n_second)
@@ -185,6 +218,7 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         "added": first.added + second.added,
         "hidden_rows": np.concatenate([first.hidden_rows, n_first + second.hidden_rows]),
         "hidden_sets": np.concatenate([first.hidden_sets, len(first) + second.hidden_sets]),
+        "expansion": expansion,
     }
 
 
@@ -197,6 +231,8 @@ def fingerprint(data: ChoiceData) -> str:
     digest = hashlib.sha256(repr(sorted(data.schema.without_names.to_dict().items())).encode())
     for name, array in (("offsets", data.offsets), ("chosen", data.chosen), ("weights", data.weights)):
         _add(digest, name, array)
+    if data.expansion is not None:
+        _add(digest, "expansion", data.expansion)
     columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
     columns |= {f"individual/{name}": column for name, column in data.individual.items()}
     if data.labels is not None:

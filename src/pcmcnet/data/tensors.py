@@ -89,7 +89,15 @@ def encode_sets(
         individual_contents=_coded(encoder.individual, individual, place),
         persons=persons,
         person=None if persons is None else torch.from_numpy(persons).to(place),
+        log_expansion=_log_expansion(data, place),
     )
+
+
+def _log_expansion(data: ChoiceData, device: torch.device) -> Tensor | None:
+    """Return the logarithms of the expansion factors (N,), or None if all alternatives are present."""
+    if data.expansion is None:
+        return None
+    return torch.from_numpy(np.log(data.expansion).astype(np.float32)).to(device)
 
 
 def _numbers(side: SideEncoder, columns: Columns, length: int, device: torch.device) -> Tensor:

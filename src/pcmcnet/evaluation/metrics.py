@@ -21,11 +21,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data import ScannedData
+from pcmcnet.data import CatalogueData, ChunkedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, true_probabilities
+from pcmcnet.evaluation.predictions import (
+    gives_of,
+    predicted_log_p,
+    predicted_scores,
+    true_probabilities,
+    truth_of_rows,
+)
 
 # Alternatives with equal features have equal probabilities, but in float32 their log p may differ by up to 8e-6
 # (measured: two equal alternatives in sets of 3 to 100, log-rates with a range of 1 to 20). Without a tolerance,
@@ -119,7 +125,7 @@ def uniform_log_p(offsets: Ints) -> Floats:
 # -- Per set -----------------------------------------------------------------------------------------------------------
 # A model and choice sets -> every metric that is defined for its predictions, one value per set (S,).
 #
-# Reports show means and intervals of these values. A scanned table is processed shard by shard, and only the metrics of
+# Reports show means and intervals of these values. A scanned table is processed chunk by chunk, and only the metrics of
 # each set are kept, some tens of bytes.
 
 
@@ -133,31 +139,36 @@ class Metrics(NamedTuple):
 
 def metrics_of_table(
     model: Any,
-    data: ChoiceData | ScannedData,
+    data: ChoiceData | ChunkedData,
     top: Sequence[int],
     truth: ArrayLike | None,
     rng: np.random.Generator | None,
 ) -> Metrics:
-    """Compute the metrics of a model on choice sets; a scanned table is processed shard by shard."""
+    """Compute the metrics of a model on choice sets; scanned tables and catalogues are processed chunk by chunk."""
     if isinstance(data, ChoiceData):
         chosen, true = data.require_chosen("an evaluation"), None if truth is None else true_probabilities(truth, data)
         per_set = model_metrics(model, data, chosen, top, true=true, rng=rng)
         reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
         return Metrics(per_set, reference, data.weights)
-    if truth is not None:
+    is_catalogue = isinstance(data, CatalogueData)
+    if truth is not None and not is_catalogue:
         raise InputError(
             "truth is not supported for a scanned table: evaluate data.sample(n_sets), or data.read() if it fits into "
             "memory."
         )
-    shards = [(shard.first, metrics_of_table(model, shard.data, top, None, rng)) for shard in data.shards()]
-    order = np.argsort(np.concatenate([first for first, _ in shards]), kind="stable")  # order of the table
+    true = None if truth is None else truth_of_rows(truth, data.n_rows)
+    chunks = [
+        (c.first, metrics_of_table(model, c.data, top, None if true is None else true[c.table_rows], rng))
+        for c in data.chunks()
+    ]
+    order = np.argsort(np.concatenate([first for first, _ in chunks]), kind="stable")  # order of the table
 
     def joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
         return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
-    weights = np.concatenate([part.weights for _, part in shards])[order]
+    weights = np.concatenate([part.weights for _, part in chunks])[order]
     return Metrics(
-        joined([part.per_set for _, part in shards]), joined([part.reference for _, part in shards]), weights
+        joined([part.per_set for _, part in chunks]), joined([part.reference for _, part in chunks]), weights
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data import ScannedData, Sets
+from pcmcnet.data import ChunkedData, Sets
+from pcmcnet.data.alternative_sampling import require_full_sets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import MISSING_CODE, Column, Contents, Numeric
 from pcmcnet.data.columns.ragged import sum_by_set
@@ -54,9 +55,10 @@ def require_data(model: Any, data: Any) -> ChoiceData:
     """Return choice data in memory. Tables are read with the model's schema, and scanned tables are loaded."""
     require_predictor(model)
     name = type(model).__name__
-    if isinstance(data, ScannedData):
+    if isinstance(data, ChunkedData):
         return data.read_if_fits()
     if isinstance(data, ChoiceData):
+        require_full_sets(data, "an evaluation")
         return data
     schema = getattr(model, "schema", None)
     if not isinstance(schema, Schema):
@@ -67,7 +69,7 @@ def require_data(model: Any, data: Any) -> ChoiceData:
     return ChoiceData.from_schema(data, schema)
 
 
-def require_sets(data: ChoiceData | ScannedData) -> None:
+def require_sets(data: ChoiceData | ChunkedData) -> None:
     """Raise InputError if no choice set has a weight above 0."""
     if not (data.weights.any() if isinstance(data, ChoiceData) else len(data.with_positive_weight())):
         raise InputError(f"expected at least one choice set with a weight above 0, got none in {len(data)}.")
@@ -110,12 +112,7 @@ def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, reme
 
 def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
     """Convert true probabilities from table rows to alternatives (N,). Raise InputError if they are not valid."""
-    values = _floats(truth, "truth")
-    if values.shape != (data.n_rows,):
-        raise InputError(
-            f"truth: expected one probability for each of the {data.n_rows} table rows, got shape {values.shape}."
-        )
-    true = data.from_rows(values)
+    true = data.from_rows(truth_of_rows(truth, data.n_rows))
     bad = np.flatnonzero(~(true >= 0))  # negative or NaN
     if bad.size:
         raise InputError(
@@ -124,6 +121,16 @@ def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
         )
     _require_sum(true, data, "truth", _TRUTH_SUM, "Divide the values of each set by their sum.")
     return true
+
+
+def truth_of_rows(truth: ArrayLike, n_rows: int) -> Floats:
+    """Return true probabilities (n_rows,) as floats, or raise InputError if their number is wrong."""
+    values = _floats(truth, "truth")
+    if values.shape != (n_rows,):
+        raise InputError(
+            f"truth: expected one probability for each of the {n_rows} table rows, got shape {values.shape}."
+        )
+    return values
 
 
 def _floats(values: Any, source: str) -> Floats:

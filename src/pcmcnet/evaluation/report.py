@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data import ScannedData
+from pcmcnet.data import ChunkedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation.bootstrap import aggregate_by_group, bootstrap_interval
@@ -227,7 +227,7 @@ class Report(ToDictMixin, NotebookMixin):
 
 def evaluate(
     model: Predictor,
-    data: ChoiceData | ScannedData | Any,
+    data: ChoiceData | ChunkedData | Any,
     top: Sequence[int] = (1, 5),
     seed: int = 0,
     *,
@@ -287,7 +287,7 @@ def evaluate(
     """
     require_evaluation_options(top, resamples, seed, ties)
     require_predictor(model)
-    data = data if isinstance(data, ScannedData) else require_data(model, data)
+    data = data if isinstance(data, ChunkedData) else require_data(model, data)
     data.require_chosen("an evaluation")
     require_sets(data)
     tie_seed, boot_seed = np.random.SeedSequence(seed).spawn(2)
@@ -311,7 +311,7 @@ def evaluate(
     )
 
 
-def _persons(data: ChoiceData | ScannedData) -> Ints | None:
+def _persons(data: ChoiceData | ChunkedData) -> Ints | None:
     """Return, for each set (S,), the index of the first set of the same person, or None if persons are not declared.
 
     These person indices are the same whether the table is on disk or in memory.

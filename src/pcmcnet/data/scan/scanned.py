@@ -19,6 +19,7 @@ from pcmcnet.arrays import Ints
 from pcmcnet.checks import bytes_of
 from pcmcnet.concurrency import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.chunked_data import ChunkedData
 from pcmcnet.data.columns.distinct import uniform_draws
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.files.read_files import column_names
@@ -93,7 +94,7 @@ class Outline(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ScannedData:
+class ScannedData(ChunkedData):
     """Choice sets on disk, as returned by :meth:`ChoiceData.scan`.
 
     Models that are trained in epochs accept scanned data instead of ``ChoiceData``, and every model can predict from

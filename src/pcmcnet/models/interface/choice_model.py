@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.concurrency import submit_or_run
-from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
+from pcmcnet.data import CatalogueData, ChoiceData, ChunkedData, ScannedData, Schema, Sets
+from pcmcnet.data.alternative_sampling import require_full_sets
 from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.ragged import argmax_by_set
 from pcmcnet.data.kinds.category import UnseenCounts
@@ -137,7 +138,7 @@ class FitRun:
 
 def require_part(part: Any, argument: str) -> None:
     """Raise InputError unless the argument is choice data with known choices and at least one positive weight."""
-    if not isinstance(part, ChoiceData | ScannedData):
+    if not isinstance(part, ChoiceData | ChunkedData):
         raise InputError(f"{argument}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
     part.require_chosen("fitting")
     if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.with_positive_weight())):
@@ -188,6 +189,7 @@ class HistoryMixin:
 
 
 Gives = Literal["probabilities", "scores", "ranking"]
+Samples = Literal["none", "uniform", "all"]
 
 
 class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
@@ -214,6 +216,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     is_logit: ClassVar[bool] = False  # whether IIA holds: the odds of two alternatives are the same in every set
     obeys_signs: ClassVar[bool] = False  # whether a fit obeys the expected signs that the table declares
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
+    corrects_samples: ClassVar[Samples] = "none"  # samples of alternatives for which a fit corrects
     record_class: ClassVar[type[FitRecord]] = FitRecord  # facts about a fit that are saved with the model
 
     def __init__(self, **options: Any) -> None:
@@ -401,9 +404,11 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     def _common_facts(self) -> dict[str, str]:
         """Return the first entries of most summaries: the options, and the size of the training table."""
+        table = self.table_
+        alternatives = f"{table.alternatives:,} {'sampled ' if table.sampled else ''}alternatives"
         return {
             "options": ", ".join(f"{name}={value}" for name, value in asdict(self.config).items()),
-            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
+            "trained on": f"{table.choice_sets:,} choice sets, {alternatives}",
         }
 
     def add_table_facts(self, **facts: Any) -> None:
@@ -536,6 +541,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         if valid is not None:
             require_part(valid, "valid")
         train, valid = self._in_memory(train, valid)
+        self._require_corrected_samples(train, valid)
         if not self.reads_contents:
             train, valid = without_contents(type(self).__name__, train, valid)
         seed = int(seed) if isinstance(seed, np.integer) else seed
@@ -660,6 +666,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Scores (n_rows,) in the order of the rows, with -inf for unavailable rows. The best alternative of a set has the
         largest score. The scores are log-probabilities, except for models that give only a ranking.
         """
+        if isinstance(data, ChunkedData):
+            chunks = data.chunks()
+            return data.by_row((c.table_rows, in_row_order(c.data, self._scores(c.data), c.data)) for c in chunks)
         sets = self._read(data)
         return in_row_order(sets, self._scores(sets), data)
 
@@ -674,7 +683,11 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Returns
         -------
         Labels (S,), or row numbers (S,) if the table has no labels. An outside option without a row is returned as -1.
+        For a catalogue, the ids of the items (S,).
         """
+        if isinstance(data, CatalogueData):
+            rows = [c.table_rows[argmax_by_set(self._scores(c.data), c.data.offsets)] for c in data.chunks()]
+            return data.ids_of_rows(np.concatenate([np.empty(0, np.int64), *rows]))
         sets = self._read(data)
         best = argmax_by_set(self._scores(sets), sets.offsets)
         if sets.labels is not None:
@@ -701,9 +714,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         InputError
             If choices are not known.
         """
-        if isinstance(data, ScannedData):
+        if isinstance(data, ChunkedData):
             data.require_chosen("chosen_probabilities")
-            return np.exp(data.by_set((shard.first, self._log_p_of_choices(shard.data)) for shard in data.chunks()))
+            return np.exp(data.by_set((chunk.first, self._log_p_of_choices(chunk.data)) for chunk in data.chunks()))
         sets = self._read(data, chosen=True)
         sets.require_chosen("chosen_probabilities")
         return np.exp(self._log_p_of_choices(sets))
@@ -731,7 +744,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         InputError
             If choices are not known, or all weights are 0.
         """
-        sets = data if isinstance(data, ScannedData) else self._read(data, chosen=True)
+        sets = data if isinstance(data, ChunkedData) else self._read(data, chosen=True)
         sets.require_chosen("score")
         total = weight = 0.0
         for part in sets.parts():
@@ -785,11 +798,19 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             f"`pcmcnet serve`."
         )
 
-    def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
-        """Return the parts, with scanned data read into memory if all parts fit in memory.
+    def _in_memory(self, *parts: Sets | CatalogueData | None) -> tuple[Any, ...]:
+        """Return the parts, with catalogues and scanned data read into memory if all parts fit in memory.
 
-        Raise ConfigError if the parts do not fit and the model needs all data in memory.
+        Raise ConfigError if a catalogue does not fit, or if other parts do not fit and the model needs all data in
+        memory.
         """
+        for part in parts:
+            if isinstance(part, CatalogueData) and not part.fits:
+                raise ConfigError(
+                    f"a fit needs all choice sets in memory, but {len(part):,} choosers and {part.n_items:,} items "
+                    f"have {part.n_rows:,} alternatives: fit the model to data.sample_alternatives(n=100), for example."
+                )
+        parts = tuple(part.read() if isinstance(part, CatalogueData) else part for part in parts)
         scanned = [part for part in parts if isinstance(part, ScannedData)]
         if all(part.fits for part in scanned):
             return tuple(part.read() if isinstance(part, ScannedData) else part for part in parts)
@@ -800,11 +821,31 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             )
         return parts
 
+    def _require_corrected_samples(self, *parts: Sets | None) -> None:
+        """Raise ConfigError if alternatives are a sample for which the fit does not correct."""
+        for part in parts:
+            expansion = part.expansion if isinstance(part, ChoiceData) else None
+            if expansion is None or self.corrects_samples == "all":
+                continue
+            assert isinstance(part, ChoiceData)
+            is_equal = bool((expansion == np.repeat(expansion[part.offsets[:-1]], part.sizes)).all())
+            if self.corrects_samples == "none":
+                raise ConfigError(
+                    f"{type(self).__name__} does not correct for sampled alternatives: fit it to the full sets, or fit "
+                    f"PCMCNet, MNL or LatentClassMNL to the sample."
+                )
+            if not is_equal:
+                raise ConfigError(
+                    f"{type(self).__name__} corrects for sampled alternatives only if all alternatives of a set have "
+                    f"the same expansion factor: draw them with by='uniform'."
+                )
+
     def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
         """Return choice data unchanged, and read other tables with the schema of the training table."""
         schema = self.schema
         if isinstance(data, ChoiceData):
+            require_full_sets(data, "a prediction")
             return data
-        if isinstance(data, ScannedData):
+        if isinstance(data, ChunkedData):
             return data.read_if_fits()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())

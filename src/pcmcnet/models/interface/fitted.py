@@ -44,6 +44,8 @@ class TrainingTable:
         Fingerprint of the whole table, if the model was fitted to a part of it.
     seconds
         Duration of the fit, if it was measured.
+    sampled
+        Whether the alternatives are a sample of those of larger sets.
     description
         Ranges of the columns and example choice sets, as returned by ``ChoiceData.describe``. The description is empty
         after a fit by several processes.
@@ -58,6 +60,7 @@ class TrainingTable:
     persons: int | None = None
     drawn_from: str | None = None
     seconds: float | None = None
+    sampled: bool | None = None  # None if not, so that the facts about most tables are shorter
     description: Mapping[str, Any] = field(default_factory=dict)
     signs: tuple[SignCheck, ...] = ()
 
@@ -71,6 +74,7 @@ class TrainingTable:
             alternatives=train.n_alternatives,
             seed=seed,
             persons=len(np.unique(train.groups())) if has_persons else None,
+            sampled=True if isinstance(train, ChoiceData) and train.expansion is not None else None,
             description=description,
         )
 

@@ -4,9 +4,10 @@
     in chunks    chunks of whole choice sets, read in a thread  ->  checked or encoded in threads  ->  predicted
                  ->  in the order of the rows
 
-:func:`log_proba` uses chunks for scanned tables, and if a GPU computes predictions faster than a thread reads the
-table. :mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks
-are read by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have already been checked.
+:func:`log_proba` uses chunks for scanned tables and catalogues, and if a GPU computes predictions faster than a thread
+reads the table. :mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to
+files. Chunks are read by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table or the choice sets of a
+catalogue, which have already been checked.
 
 Error messages state the number of bad rows in the whole table, which is not known from a single chunk. A chunk that may
 contain an error therefore ends prediction in chunks with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then
@@ -24,14 +25,14 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.concurrency import results_in_order
-from pcmcnet.data import ChoiceData, ScannedData
+from pcmcnet.data import ChoiceData, ChunkedData
 from pcmcnet.data import read_long as long_table
+from pcmcnet.data.chunked_data import DataChunk
 from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, chunk_source, open_table, too_fine_columns
 from pcmcnet.data.column_reader import ChunkContext
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.data.columns.statistics import Span
 from pcmcnet.data.kinds.category import report_unseen_once
-from pcmcnet.data.scan.cache import Shard
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.training.device import default_torch_settings
@@ -47,9 +48,9 @@ MAX_MISS = 1e-3  # tolerance for sums of probabilities: float32 networks with th
 def log_proba(model: ChoiceModel, data: Any) -> Floats:
     """Return log-probabilities in row order, for any data that ``ChoiceModel.predict_log_proba`` accepts."""
     schema = model.schema.for_prediction()
-    if isinstance(data, ScannedData):
+    if isinstance(data, ChunkedData):
         with report_unseen_once():
-            return data.by_row(shards_log_proba(model, data))
+            return data.by_row(data_chunks_log_proba(model, data))
     if not isinstance(data, ChoiceData) and model._encodes_chunks:
         data = open_table(data, schema)
         source = chunk_source(data, schema)
@@ -90,9 +91,9 @@ def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem])
     yield from too_fine_columns(reader.spans)
 
 
-def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[Ints, Floats]]:
-    """Yield the row numbers of each shard and their log-probabilities, with -inf for unavailable rows."""
-    return _in_threads(model, (partial(_shard_log_proba, model, shard) for shard in data.chunks()))
+def data_chunks_log_proba(model: ChoiceModel, data: ChunkedData) -> Iterator[tuple[Ints, Floats]]:
+    """Yield the row numbers of each chunk of checked data and their log-probabilities, -inf for unavailable rows."""
+    return _in_threads(model, (partial(_data_chunk_log_proba, model, chunk) for chunk in data.chunks()))
 
 
 def _in_threads(model: ChoiceModel, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
@@ -111,8 +112,8 @@ def _chunk_log_proba(model: ChoiceModel, data: ChoiceData | ChunkProblem) -> Flo
         return ChunkProblem(str(error))
 
 
-def _shard_log_proba(model: ChoiceModel, shard: Shard) -> tuple[Ints, Floats]:
-    return shard.table_rows, in_row_order(shard.data, model._checked_log_proba(shard.data), shard.data)
+def _data_chunk_log_proba(model: ChoiceModel, chunk: DataChunk) -> tuple[Ints, Floats]:
+    return chunk.table_rows, in_row_order(chunk.data, model._checked_log_proba(chunk.data), chunk.data)
 
 
 class ChunkReader:

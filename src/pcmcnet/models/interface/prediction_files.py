@@ -37,7 +37,7 @@ from pcmcnet.data.scan.cache import sources_of
 from pcmcnet.data.scan.convert import row_bytes
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.prediction import shards_log_proba
+from pcmcnet.models.interface.prediction import data_chunks_log_proba
 from pcmcnet.storage import atomic_write, explain_write_errors, require_folder
 from pcmcnet.training.device import default_torch_settings
 
@@ -167,7 +167,7 @@ def _predict_shards(model: ChoiceModel, data: ScannedData, outputs: OutputFiles,
     rows = data.n_rows
     with _reserved_file(file, rows), report_unseen_once():
         # 1. Write each probability at the place of its row, since shards are not in the order of the table.
-        for table_rows, log_p in shards_log_proba(model, data):
+        for table_rows, log_p in data_chunks_log_proba(model, data):
             _probabilities(file, rows)[table_rows] = np.exp(log_p)
         # 2. Write the files with the probabilities in the order of the rows.
         with closing(outputs.writer()) as writer:
