@@ -160,6 +160,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
     """
 
     name = "lc-mnl"
+    corrects_samples = "all"
     config_class = LatentClassMNLConfig
     config: LatentClassMNLConfig
     _state: FittedClasses
@@ -415,7 +416,7 @@ def _mixture_data(
     design: Design, membership: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons
 ) -> MixtureData:
     """Return the data that the mixture likelihood needs."""
-    logit = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
+    logit = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen, sets.expansion)
     return MixtureData(logit, persons.number, membership.matrix(persons.table), persons.weights(sets))
 
 

@@ -596,6 +596,7 @@ class MixedMNL(MixedPredictions):
     """
 
     name = "mixed-mnl"
+    corrects_samples = "uniform"
     config_class = MixedMNLConfig
 
     @takes(MixedMNLConfig)

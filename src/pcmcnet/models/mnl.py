@@ -50,6 +50,7 @@ class MNL(LogitModel):
 
     name = "mnl"
     is_logit = True
+    corrects_samples = "all"
     config_class = LogitConfig
 
     @takes(LogitConfig)
@@ -64,7 +65,8 @@ class MNL(LogitModel):
         # 2. The parameters, and the likelihood at their starting values. All coefficients must be identified.
         form = design.form
         within = self._parameters(design, form.names, form.null_values)
-        problem = LogitLikelihood.from_matrix(design.with_exponents(within.start).matrix(sets), sets.offsets, chosen)
+        columns = design.with_exponents(within.start).matrix(sets)
+        problem = LogitLikelihood.from_matrix(columns, sets.offsets, chosen, sets.expansion)
         require_identified(problem.z, form.columns, within)
         # 3. Maximise: by Newton's method if the utility is linear; else from the maximum with the exponents fixed.
         if form.is_linear:

@@ -238,7 +238,7 @@ def test_scores_are_derivatives_of_log_probabilities(cost: str | None) -> None:
     formula = "price/10 + comfort:boxcox(minutes)/60 + minutes[car] | 1 | boxcox(minutes)/60"
     design = Design.learn(formula, data, cost=cost)
     chosen = data.require_chosen("a test")
-    logit = NonlinearLogitLikelihood(partial(design.linearised, data), data.offsets, chosen)
+    logit = NonlinearLogitLikelihood(partial(design.linearised, data), data)
     theta = np.random.default_rng(0).normal(size=len(design.names)) / 4
     theta[-1] = 0.7
     ll, scores = logit.objective(theta)
@@ -269,7 +269,7 @@ def test_scores_of_nested_sets_are_derivatives_of_log_probabilities() -> None:
 def test_exponents_that_overflow_are_out_of_bounds() -> None:
     data = read(trips(20), features=["price", "minutes"])
     design = Design.learn("boxcox(minutes) + price", data)
-    logit = NonlinearLogitLikelihood(partial(design.linearised, data), data.offsets, data.require_chosen("a test"))
+    logit = NonlinearLogitLikelihood(partial(design.linearised, data), data)
     ll, scores = logit.objective(np.array([-0.1, -0.1, 900.0]))
     assert (ll == -np.inf).all()
     assert (scores == 0).all()

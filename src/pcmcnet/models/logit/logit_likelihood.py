@@ -8,6 +8,9 @@ Its score is -zbar and its Hessian is -(sum_j p_j z_j z_j' - zbar zbar'), where 
 The log-likelihood is concave in b, so Newton's method with step halving finds the maximum if there is one. Choice sets
 with a single alternative have log-probability 0 for every b and are left out. Coefficients may be fixed or bounded: see
 ``parameter_bounds.py``. Shapes: z (M, K) has one row per alternative that is not chosen.
+
+If alternatives are a sample, log(W_j / W_chosen) is added to b . z_j, where W_j is the expansion factor of alternative
+j. With this correction, the estimates from the sample are consistent (McFadden, 1978).
 """
 
 from __future__ import annotations
@@ -63,17 +66,19 @@ class _SetChunk(NamedTuple):
 class LogitLikelihood:
     """Likelihood of a conditional logit, computed from the choice sets with at least two alternatives.
 
-    ``z`` contains the differences between the alternatives that are not chosen and the chosen one.
+    ``z`` contains the differences between the alternatives that are not chosen and the chosen one, and ``correction``
+    the same differences of the logarithms of the expansion factors, if alternatives are a sample.
     """
 
     z: Floats  # (M, K)
     offsets: Ints  # (R + 1,)
     sets: Ints  # (R,) indices of these sets
     n_sets: int  # S, including sets of one alternative
+    correction: Floats | None = None  # (M,)
 
     @classmethod
-    def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitLikelihood:
-        """Build the likelihood from a design matrix (N, K)."""
+    def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints, expansion: Floats | None = None) -> LogitLikelihood:
+        """Build the likelihood from a design matrix (N, K), and the expansion factors (N,) of sampled alternatives."""
         # 1. Subtract the chosen row of each set from its other rows, in blocks that fit the cache.
         sizes = np.diff(offsets)
         chosen_row = offsets[:-1] + chosen
@@ -85,7 +90,8 @@ class LogitLikelihood:
         # 2. Sets of one alternative have no other rows, and do not enter the likelihood.
         sets = np.flatnonzero(sizes > 1)
         ends = np.cumsum(sizes[sets] - 1)
-        return cls(z, np.concatenate([[0], ends]), sets, len(sizes))
+        correction = None if expansion is None else np.log(expansion[not_chosen] / expansion[minus])
+        return cls(z, np.concatenate([[0], ends]), sets, len(sizes), correction)
 
     @property
     def n_columns(self) -> int:
@@ -112,7 +118,7 @@ class LogitLikelihood:
 
         def fill(chunk: _SetChunk) -> None:
             z = self.z[chunk.rows]
-            ll[chunk.sets], p[chunk.rows] = _probabilities(z @ b, chunk.offsets)
+            ll[chunk.sets], p[chunk.rows] = _probabilities(self._corrected(z @ b, chunk.rows), chunk.offsets)
             mean[chunk.sets] = weighted_sum_by_set(p[chunk.rows], z, chunk.offsets)
 
         map_in_threads(fill, self._chunks)
@@ -120,7 +126,11 @@ class LogitLikelihood:
 
     def log_likelihoods(self, b: Floats) -> Floats:
         """Return the log-probability (S,) of each choice."""
-        return self.over_all_sets(_probabilities(self.z @ b, self.offsets)[0])
+        return self.over_all_sets(_probabilities(self._corrected(self.z @ b, slice(None)), self.offsets)[0])
+
+    def _corrected(self, v: Floats, rows: slice) -> Floats:
+        """Return utilities of some rows, with the correction for sampled alternatives."""
+        return v if self.correction is None else v + self.correction[rows]
 
     def over_all_sets(self, values: Floats) -> Floats:
         """Return values for all choice sets, with 0 for sets of one alternative: (R, ...) -> (S, ...)."""
@@ -263,8 +273,9 @@ def _solve(curvature: Floats, gradient: Floats) -> Floats:
 class NonlinearLogitLikelihood:
     """Likelihood of a logit whose utility is linearised at each evaluation."""
 
-    def __init__(self, linearise: Callable[[Floats], LinearisedUtility], offsets: Ints, chosen: Ints) -> None:
-        self._linearise, self._offsets, self._chosen = linearise, offsets, chosen
+    def __init__(self, linearise: Callable[[Floats], LinearisedUtility], sets: ChoiceData) -> None:
+        self._linearise = linearise
+        self._sets = (sets.offsets, sets.require_chosen("fitting"), sets.expansion)
         self._last: tuple[bytes, LogitLikelihood, LinearisedUtility] | None = None
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
@@ -287,7 +298,7 @@ class NonlinearLogitLikelihood:
         if self._last is None or self._last[0] != key:
             near = self._linearise(theta)
             with np.errstate(invalid="ignore"):  # inf - inf after overflow
-                self._last = key, LogitLikelihood.from_matrix(near.matrix, self._offsets, self._chosen), near
+                self._last = key, LogitLikelihood.from_matrix(near.matrix, *self._sets), near
         return self._last[1], self._last[2]
 
 
@@ -323,7 +334,7 @@ def nonlinear_maximum(
     begin = form.parameters(b, form.exponents(within.start))
     begin = within.clip(np.where([name in named for name in form.names], within.start, begin))
     # 3. Maximise with the utility linearised at each evaluation, which gives exact scores.
-    logit = NonlinearLogitLikelihood(partial(design.linearised, sets), sets.offsets, sets.require_chosen("fitting"))
+    logit = NonlinearLogitLikelihood(partial(design.linearised, sets), sets)
     scale = 1 / logit.spread(begin)
     theta, steps = maximise(logit.objective, begin, weights, scale=scale, within=within, max_iter=max_iter)
     # 4. The Hessian at the maximum, by finite differences whose steps suit the effect of each parameter.
