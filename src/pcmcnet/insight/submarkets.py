@@ -85,7 +85,7 @@ MAX_NAME_FEATURES = 2
 TINY = float(np.finfo(float).tiny)  # floor of divisors and of shares whose logarithm is taken
 
 SubmarketView = Literal["factors", "features", "alternatives", "flows"]
-SubmarketPlot = Literal["features", "alternatives"]
+SubmarketPlot = Literal["features", "alternatives", "flows"]
 
 
 # -- One chain ---------------------------------------------------------------------------------------------------------
@@ -311,18 +311,19 @@ class Submarkets(ToDictMixin, FormatsMixin):
         return data_frame(table, instead="to_dict()")
 
     def plot(self, what: SubmarketPlot = "features", *, ax: Axes | None = None, most: int = 12) -> Axes:
-        """Draw a heat map with a row for each factor, and its share of the choices.
+        """Draw a heat map of the factors.
 
         Parameters
         ----------
         what
-            "features" (the default) for the features of the choices that are reached, or "alternatives" for the
-            shares of the alternatives in these choices.
+            "features" (the default) for the features of the choices that are reached through each factor,
+            "alternatives" for the shares of the alternatives in these choices, or "flows" for the moves between pairs
+            of alternatives through each factor.
         ax
             Matplotlib Axes to draw on, or None (the default) to create a new figure.
         most
-            Maximum number of rows and of columns (12 by default): the factors with the largest shares, and the columns
-            that differ most or the most probable alternatives.
+            Maximum number of rows and of columns (12 by default): the factors with the largest shares, the columns that
+            differ most, the most probable alternatives, or the pairs that exchange most.
 
         Returns
         -------

@@ -1,7 +1,9 @@
-"""Plot submarkets: a heat map with a row for each factor, and a bar for its share of the choices.
+"""Plot submarkets as a heat map.
 
-The columns are the features of the choices that are reached through each factor, in standard deviations from the mean
-of all choices, or the alternatives, with their shares of these choices.
+A row for each factor, and a bar for its share of the choices. The columns are the features of the choices that are
+reached through each factor, in standard deviations from the mean of all choices, or the alternatives, with their shares
+of these choices. Flows have a row for each pair of alternatives, and a column for each factor through which they
+exchange choices.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ MAX_ROWS_AND_COLUMNS = 12
 _MAX_LABEL_LENGTH = 22  # characters of a column's name
 _BAR_WIDTH = 0.22  # of the bars on the right, relative to the heat map
 _CELL_INCHES = (0.62, 0.36)
+_NO_NAMES = "several choice sets without labels have no common alternatives: pass a single set, data.subset([0])."
 
 
 class SubmarketsChart(NamedTuple):
@@ -36,15 +39,17 @@ class SubmarketsChart(NamedTuple):
     Attributes
     ----------
     rows
-        Names of the factors, the largest share first.
+        Names of the factors, or of pairs of alternatives, the largest share first.
     columns
-        Names of the features or alternatives.
+        Names of the features, alternatives or factors.
     values
         Values of the cells, (rows, columns).
     shares
-        Share of the choices of each row.
+        Share of each row in the choices or, for pairs, in all moves.
     title
         What the cells show.
+    bar_title
+        What the bars show.
     note
         What is left out, or an empty string.
     """
@@ -54,6 +59,7 @@ class SubmarketsChart(NamedTuple):
     values: Floats
     shares: Floats
     title: str
+    bar_title: str
     note: str
 
 
@@ -62,12 +68,14 @@ def submarkets_chart(
 ) -> SubmarketsChart:
     """Select the factors with the largest shares, and the columns that differ most or the most probable alternatives.
 
+    For flows, select the pairs of alternatives that exchange most.
+
     Parameters
     ----------
     submarkets
         Result of :func:`pcmcnet.submarkets`.
     what
-        "features" (the default) or "alternatives".
+        "features" (the default), "alternatives" or "flows".
     most
         Maximum number of rows and of columns (12 by default).
 
@@ -83,8 +91,10 @@ def submarkets_chart(
     ConfigError
         If an option is invalid.
     """
-    require_word("what", what, ("features", "alternatives"))
+    require_word("what", what, ("features", "alternatives", "flows"))
     require_number("most", most, whole=True, low=1)
+    if what == "flows":
+        return _flows_chart(submarkets, most)
     # 1. Select columns, in the order of the table.
     if what == "features":
         names, values = submarkets.features_reached.columns, submarkets.features_reached.differences
@@ -94,7 +104,7 @@ def submarkets_chart(
     else:
         names, values, size = submarkets.alternatives, submarkets.reached, submarkets.probabilities
         title = "choices reached through each factor:\nshares of the alternatives, in per cent"
-        remedy = "several choice sets without labels have no common alternatives: pass a single set, data.subset([0])."
+        remedy = _NO_NAMES
     if not names:
         raise InputError(f"there is no column to draw: {remedy}")
     columns = np.sort(np.argsort(-size, kind="stable")[:most])
@@ -113,6 +123,38 @@ def submarkets_chart(
         values=values[np.ix_(rows, columns)],
         shares=submarkets.choices[rows],
         title=title,
+        bar_title="share of choices",
+        note="; ".join(notes),
+    )
+
+
+def _flows_chart(submarkets: Submarkets, most: int) -> SubmarketsChart:
+    """Select the pairs of alternatives that exchange most, and the factors with the largest shares."""
+    names = submarkets.alternatives
+    if not names:
+        raise InputError(f"there is no pair of alternatives to draw: {_NO_NAMES}")
+    # 1. Select pairs that exchange choices, and factors.
+    first, second = np.triu_indices(len(names), 1)
+    exchanged = submarkets.exchanged[:, first, second].T  # (pairs, r)
+    totals = exchanged.sum(axis=1)
+    n_pairs = int((totals > 0).sum())
+    if not n_pairs:
+        raise InputError("there is no pair of alternatives to draw: no choice set has two different alternatives.")
+    pairs, factors = np.argsort(-totals, kind="stable")[: min(most, n_pairs)], submarkets.order[:most]
+    # 2. Note what is left out.
+    notes = []
+    if len(pairs) < n_pairs:
+        share = percent(float(totals[pairs].sum() / totals.sum()))
+        notes.append(f"{len(pairs)} of {n_pairs:,} pairs are shown, with {share} of all exchanges")
+    if len(factors) < submarkets.rank:
+        notes.append(f"{len(factors)} of {submarkets.rank} factors are shown")
+    return SubmarketsChart(
+        rows=tuple(f"{_short(names[first[k]])} and {_short(names[second[k]])}" for k in pairs),
+        columns=tuple(f"factor {k + 1}" for k in factors),
+        values=exchanged[np.ix_(pairs, factors)],
+        shares=totals[pairs],
+        title="moves between two alternatives, in either direction:\nthrough each factor, in per cent of all moves",
+        bar_title="all factors",
         note="; ".join(notes),
     )
 
@@ -124,7 +166,7 @@ def plot_submarkets(
     what: SubmarketPlot = "features",
     most: int = MAX_ROWS_AND_COLUMNS,
 ) -> Axes:
-    """Plot a heat map of the factors, with a bar for the share of each factor.
+    """Plot a heat map of the factors, with a bar for the share of each row.
 
     Parameters
     ----------
@@ -133,8 +175,8 @@ def plot_submarkets(
     ax
         Axes to draw on (default: a new figure).
     what
-        "features" (the default) for the features of the choices that are reached through each factor, or "alternatives"
-        for the shares of the alternatives in these choices.
+        "features" (the default) for the features of the choices that are reached through each factor, "alternatives"
+        for the shares of the alternatives in these choices, or "flows" for the moves between pairs of alternatives.
     most
         Maximum number of rows and of columns (12 by default).
 
@@ -152,7 +194,7 @@ def plot_submarkets(
     """
     chart = submarkets_chart(submarkets, what, most=most)
     axes = axes_for(ax, _inches(chart))
-    _draw(axes, chart, is_share=what == "alternatives")
+    _draw(axes, chart, is_share=what != "features")
     return axes
 
 
@@ -173,7 +215,7 @@ def draw_submarkets(
     path
         File to write: .png, .pdf or .svg, in an existing folder.
     what
-        "features" (the default) or "alternatives": see :func:`plot_submarkets`.
+        "features" (the default), "alternatives" or "flows": see :func:`plot_submarkets`.
     most
         Maximum number of rows and of columns (12 by default).
     title
@@ -191,7 +233,7 @@ def draw_submarkets(
     """
     chart = submarkets_chart(submarkets, what, most=most)
     with new_picture(path, _inches(chart), title=title) as figure:
-        _draw(figure.subplots(), chart, is_share=what == "alternatives")
+        _draw(figure.subplots(), chart, is_share=what != "features")
     return Path(path)
 
 
@@ -199,6 +241,10 @@ def _inches(chart: SubmarketsChart) -> tuple[float, float]:
     """Return the size of a figure with readable cells."""
     width, height = _CELL_INCHES
     return max(6.4, 3.2 + width * len(chart.columns)), max(3.2, 2.4 + height * len(chart.rows))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MAX_LABEL_LENGTH else f"{name[: _MAX_LABEL_LENGTH - 1]}…"
 
 
 def _draw(axes: Axes, chart: SubmarketsChart, *, is_share: bool) -> None:
@@ -210,16 +256,19 @@ def _draw(axes: Axes, chart: SubmarketsChart, *, is_share: bool) -> None:
         chart.values, cmap="Blues" if is_share else "RdBu_r", vmin=scale[0], vmax=scale[1], aspect="auto"
     )
     # 2. Write the values, in white on dark cells.
+    decimals = 0 if chart.values.max() >= 0.1 else 1
     luminance = np.asarray(image.to_rgba(chart.values))[..., :3] @ (0.3, 0.59, 0.11)
     for (i, j), value in np.ndenumerate(chart.values):
         dark = luminance[i, j] < 0.5
-        text = f"{100 * value:.0f}" if is_share else f"{value:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+        text = (
+            f"{100 * value:.{decimals}f}" if is_share else f"{value:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+        )
         axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
     # 3. Label rows and columns.
-    names = [name if len(name) <= _MAX_LABEL_LENGTH else f"{name[: _MAX_LABEL_LENGTH - 1]}…" for name in chart.columns]
+    names = [_short(name) for name in chart.columns]
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(chart.rows)), chart.rows)
-    for label in axes.get_xticklabels():
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_parse_math(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -234,5 +283,5 @@ def _draw(axes: Axes, chart: SubmarketsChart, *, is_share: bool) -> None:
             percent(share), (share, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize="small"
         )
     bars.set_xlim(0.0, 1.9 * float(chart.shares.max()))  # leaves room for the text
-    bars.set_title("share of choices", fontsize="small")
+    bars.set_title(chart.bar_title, fontsize="small")
     bars.set_axis_off()
