@@ -130,8 +130,36 @@ def test_insufficient_stock_is_rejected(data: pn.ChoiceData) -> None:
 
 
 def test_a_probability_that_rises_with_price_is_noted(data: pn.ChoiceData, caplog: Any) -> None:
-    pn.optimise_prices(pn.MNL(fixed={"price": 0.5}).fit(data), CATALOGUE, cost="cost", outside="0")
-    assert "the probability of '1', '2', '3' rises with its price" in caplog.text
+    """The probabilities rise with the price in the first logit, and fall in the second one."""
+    sentence = "the probability of '1', '2', '3' rises with its price in this model"
+    for coefficient, notes in ((0.5, 1), (-0.5, 0)):
+        model = pn.MNL(fixed={"price": coefficient}).fit(data)
+        assert len(model.sign_caveats) == notes
+        caplog.clear()
+        for options in ({"bounds": (1.0, 3.0)}, {"ladder": [1.0, 3.0]}):
+            result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", **options)
+            assert len(result.notes) == len(result.to_dict()["notes"]) == notes
+            for text in (str(result), result.to_markdown(), *result.notes):
+                assert (sentence in text) == bool(notes)
+        assert caplog.text.count(sentence) == 2 * notes
+
+
+def test_prices_note_wrong_signs_outside_the_catalogue(data: pn.ChoiceData) -> None:
+    """In the catalogue, all probabilities fall with the price, but not in the training table or with the duration.
+
+    The utility rises above a price of 3, and two thirds of the prices in the training table are above 3.
+    """
+    delay = np.random.default_rng(1).normal(size=data.n_rows)
+    columns = {name: data.features[name].values.astype(float) for name in ("price", "quality")}  # type: ignore[union-attr]
+    table = {**columns, "delay": delay, "trip": np.repeat(np.arange(300), 4), "took": np.arange(1200) % 4 == 0}
+    fixed = {"piecewise(price, 3)[to 3]": -1.0, "piecewise(price, 3)[from 3]": 1.0, "quality": 1.0, "delay": 0.5}
+    model = pn.MNL(formula="piecewise(price, 3) + quality + delay | 0", fixed=fixed)
+    model.fit(read(table, features=["price", "quality", "delay"]))
+    assert set(model.sign_caveats) == {"price", "delay"}
+    result = pn.optimise_prices(
+        model, {**CATALOGUE, "price": [0.0, 1.5, 2.0, 2.5], "delay": [0.0] * 4}, outside="0", bounds=(1.0, 2.9)
+    )
+    assert result.notes == tuple(model.sign_caveats.values())
 
 
 def test_prices_stay_within_their_bounds(data: pn.ChoiceData) -> None:

@@ -63,6 +63,9 @@ class Prices(ToDictMixin, TableMixin):
         Margin that one more unit of stock of each alternative would earn, or None if there is no inventory.
     draws
         For a mixed logit on a ladder, the number of fixed taste draws over which prices are optimised (otherwise None).
+    notes
+        Sentences on effects of the model against their expected sign. If the probability of an alternative rises with
+        its price, optimal prices are not meaningful.
     """
 
     labels: tuple[str, ...]
@@ -80,6 +83,7 @@ class Prices(ToDictMixin, TableMixin):
     inventory: tuple[float | None, ...] | None = None
     shadow_prices: tuple[float, ...] | None = None
     draws: int | None = None
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each alternative."""
@@ -116,7 +120,7 @@ class Prices(ToDictMixin, TableMixin):
         rows += [["at a bound", ", ".join(self.at_bound)]] if self.at_bound else []
         head = ["alternative", "price", "new price", "probability", "new probability"]
         head += [] if self.inventory is None else ["demand", "inventory", "shadow price"]
-        return [head, *rows, ["verdict", self.verdict]]
+        return [head, *rows, ["verdict", self.verdict], *(["note", note] for note in self.notes)]
 
 
 # -- Optimise prices ---------------------------------------------------------------------------------------------------
@@ -206,13 +210,13 @@ def optimise_prices(
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     margin = _margin(model, offered, price, cost)
     before = offered.numbers(price, price)
-    _warn_about_rising_demand(margin, offered, before)
+    notes = _wrong_signs(margin, offered, before)
     # 2. Prices from a ladder: a search over offers.
     if ladder is not None:
         steps = np.unique(np.asarray(ladder, np.float64))
         after, shown, search = prices_on_ladder(margin, offered, steps, constraints, rng, started + time_limit)
         prices = _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
-        return replace(prices, draws=fixed_draws(model))
+        return replace(prices, draws=fixed_draws(model), notes=notes)
     # 3. Continuous prices: a gradient search, within the inventory if there is one.
     low, high = _bounds(bounds, offered, before)
     if inventory is None:
@@ -225,6 +229,7 @@ def optimise_prices(
     edge = margin.moves & (np.isclose(after, low, rtol=1e-9) | np.isclose(after, high, rtol=1e-9))
     held = tuple(label for label, is_held in zip(offered.labels, edge, strict=True) if is_held)
     prices = _result(offered, margin, before, after, np.ones_like(edge), None, held, time.monotonic() - started)
+    prices = replace(prices, notes=notes)
     if stock is None:
         return prices
     keep = np.flatnonzero(margin.moves)
@@ -259,16 +264,20 @@ def _margin(model: ChoiceModel, offered: Catalogue, price: str, cost: Revenue | 
     return Margin(model, offered.sets, price, costs, np.arange(len(costs)) != offered.outside)
 
 
-def _warn_about_rising_demand(margin: Margin, offered: Catalogue, prices: Floats) -> None:
-    """Log a warning about alternatives whose probability rises with their price."""
+def _wrong_signs(margin: Margin, offered: Catalogue, prices: Floats) -> tuple[str, ...]:
+    """Return sentences on effects against their expected sign; log those on the alternatives of the catalogue."""
+    caveats = dict(margin.model.sign_caveats)
     rising = [offered.labels[k] for k in np.flatnonzero(margin.moves & (margin.own_responses(prices) > 0))]
-    if rising:
-        log.warning(
-            "the probability of %s rises with its price in this model, so optimal prices are not meaningful: declare "
-            "signs={%r: '-'} and fit again, or bound the coefficient of a logit",
-            listed(rising),
-            margin.column,
-        )
+    if not rising:
+        return tuple(caveats.values())
+    # The sentence on the catalogue replaces that on the training table.
+    caveats.pop(margin.column, None)
+    sentence = (
+        f"the probability of {listed(rising)} rises with its price in this model, so optimal prices are not "
+        f"meaningful: declare signs={{{margin.column!r}: '-'}} and fit again, or bound the coefficient of a logit"
+    )
+    log.warning("%s", sentence)
+    return (sentence, *caveats.values())
 
 
 def _bounds(
