@@ -11,6 +11,7 @@ import torch
 
 from choice_tables import ROLES, read, trips
 from pcmcnet import PCMCNet
+from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.encoder import learn_encoder
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers import settings
@@ -85,9 +86,7 @@ def test_other_rate_forms_match_pytorch(options: dict[str, Any]) -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS], ids=["all", "alone", "numbers"])
-@pytest.mark.parametrize(
-    "options", [{}, {"utility": "none"}, {"rank": 4}], ids=["utility", "no utility", "factors"]
-)
+@pytest.mark.parametrize("options", [{}, {"utility": "none"}, {"rank": 4}], ids=["utility", "no utility", "factors"])
 def test_signed_weights_match_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
     """With a taste of the individual that reverses the sign of some coefficients, so that these are clipped."""
     signs = {"price": "decreasing", "minutes": "increasing"}
@@ -114,6 +113,50 @@ def test_rates_that_differ_by_any_factor_are_not_lost() -> None:
     levels = scores.amax(2)
     assert (levels.amax(1) - levels.amin(1)).max() > 60
     require_same_step(data, config, network, other)
+
+
+def sampled(data: EncodedSets) -> EncodedSets:
+    """Return the sets with random expansion factors between 1/20 and 20."""
+    generator = torch.Generator().manual_seed(5)
+    return replace(data, log_expansion=(torch.rand(len(data.numeric), generator=generator) * 2 - 1) * np.log(20))
+
+
+@needs_compiled
+@pytest.mark.parametrize("roles", [EVERYTHING, NUMBERS], ids=["all", "numbers"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hidden": ()},
+        {"epsilon": 0.01},
+        {"utility": "none"},
+        {"utility": "none", "rate": "relu", "epsilon": 0.5},
+        {"rank": 1},
+        {"rank": 5},
+        {"rank": 5, "utility": "none"},
+    ],
+    ids=str,
+)
+def test_steps_on_sampled_alternatives_match_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
+    data, *networks = both(roles, **({"hidden": (9, 8)} | options))
+    require_same_step(sampled(data), *networks)
+
+
+@needs_compiled
+@pytest.mark.parametrize("rank", [None, 3], ids=["pairs", "factors"])
+def test_losses_of_sampled_alternatives_match_pytorch(rank: int | None) -> None:
+    """The training sets may be a sample and the validation sets not, and the other way round."""
+    data, config, network, _ = both(EVERYTHING, rank=rank, hidden=(9, 8))
+    losses = []
+    for source, other in ((sampled(data), data), (data, sampled(data))):
+        steps = steps_for(network, source, config)
+        assert isinstance(steps, CompiledSteps)
+        expected = torch.empty(len(data), dtype=torch.float64)
+        for sets, batch, log_p in predict(network, other, pair_budget=1000):
+            expected[torch.from_numpy(sets)] = choice_nll(log_p, batch.chosen).double()
+        losses.append(steps.nll(other))
+        torch.testing.assert_close(losses[-1], expected, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(*losses, rtol=0.01)
 
 
 @needs_compiled

@@ -182,6 +182,7 @@ class PCMCNet(MixtureModel, ChainModel):
     name = "pcmcnet"
     config_class = PCMCNetConfig
     obeys_signs = True
+    corrects_samples = "all"
     config: PCMCNetConfig
     average_class = AveragedChains
 
@@ -241,6 +242,9 @@ class PCMCNet(MixtureModel, ChainModel):
             return config.rank
         if not config.can_be_factored:
             return None
+        if isinstance(train, ChoiceData) and train.expansion is not None:
+            log.info("rank %d: the rates are factored, because the alternatives are a sample of large sets", AUTO_RANK)
+            return AUTO_RANK
         widths = (max(config.hidden, default=1), *config.hidden, 1)
         pairs = (train.tally if isinstance(train, ScannedData) else Tally.of(train)).pairs
         seconds = config.passes * pairs * sum(a * b for a, b in pairwise(widths)) / COMPILED_SPEED[0]

@@ -15,6 +15,8 @@ A network with r factors (see layers/factored) has no Wa, and scores alternative
     x_j = a(W0 I + Wb S_j + b),  then layer by layer as above,  (f_j, g_j) = W x_j + b with 2 r numbers
     q_ij = sum_k exp(f_ik) exp(g_jk + u_j)
 
+If alternatives are a sample, each counts as W_j copies: q_ij is multiplied by W_j.
+
 Weights with a required sign are projected to their bounds after each step. The coefficients of numbers_j in u_j,
 slopes + v + V I, are clipped to the bounds of the slopes, so that no individual's taste reverses a sign.
 
@@ -66,6 +68,7 @@ typedef struct {
 typedef struct {
     const int64_t *starts, *counts, *categorical, *own_categorical, *chosen;
     const float *numeric, *own_numeric, *weight;
+    const float *log_expansion; /* log W of each alternative; NULL if all alternatives are present */
 } Sets;
 
 typedef struct {
@@ -218,9 +221,9 @@ INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, con
 INLINE int by_rows(const Network *net) { return net->exponential && net->epsilon == 0 && !net->utility; }
 
 /* Compute rates q from scores (n, n) and utilities (n,), divided by the largest, and their slopes; return the largest.
-   ``level`` is the largest score of each row, or of the set. */
-INLINE double rates_of(const Network *net, int64_t n, const float *f, const float *u, double *q, double *slope,
-                       double *level) {
+   ``level`` is the largest score of each row, or of the set. ``expansion`` contains log W (n,), or is NULL. */
+INLINE double rates_of(const Network *net, int64_t n, const float *f, const float *u, const float *expansion, double *q,
+                       double *slope, double *level) {
     double top = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
         level[i] = -INFINITY;
@@ -244,6 +247,16 @@ INLINE double rates_of(const Network *net, int64_t n, const float *f, const floa
             q[at] = i == j ? 0 : e + shift + net->floor;
             scale = larger(scale, q[at]);
         }
+    if (expansion) {
+        scale = 0;
+        for (int64_t j = 0; j < n; j++) {
+            double copies = exp((double)expansion[j]);
+            for (int64_t at = j; at < n * n; at += n) {
+                slope[at] *= copies, q[at] *= copies;
+                scale = larger(scale, q[at]);
+            }
+        }
+    }
     for (int64_t at = 0; at < n * n; at++) q[at] /= scale;
     return scale;
 }
@@ -264,10 +277,11 @@ INLINE double tilt_of(const Network *net, int64_t n, const double *level, const 
 
 /* Return the loss of a set, given scores and utilities. In a step, overwrite the scores with their gradient and add
    that of u to ``du``; ``weight`` is the set's share of the batch. */
-INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const float *u, float *du, double *work,
-                      int64_t chosen, double weight) {
+INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const float *u, const float *expansion, float *du,
+                      double *work, int64_t chosen, double weight) {
     double *q = work, *slope = q + n * n, *flow = slope + n * n, *exits = flow + n * n, *p = exits + n, *b = p + n;
-    double *level = b + n, *tilt = level + n, scale = rates_of(net, n, f, u, q, slope, level);
+    double *level = b + n, *tilt = level + n;
+    double scale = rates_of(net, n, f, u, expansion, q, slope, level);
     solve(n, q, exits, p);
     double loss = -log(p[chosen]) - tilt_of(net, n, level, p, chosen, tilt);
     if (!step) return loss;
@@ -513,16 +527,17 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
         }
         clip_tastes(t, B);
     }
+    const float *expansion = net->rank ? t->sets->log_expansion : NULL; /* part of log v; pairs: see rates_of */
     for (int64_t s = 0, r = 0; s < B; s++)
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
-            const int64_t *code = t->sets->categorical + (t->sets->starts[batch[s]] + j) * net->categories;
+            const int64_t at = t->sets->starts[batch[s]] + j, *code = t->sets->categorical + at * net->categories;
             if (t->D0) add_row(t->Hp, (net->rank ? t->enter : t->leave) + r * t->Hp, 1, t->who + s * t->Hp);
             add_row(t->Hp, t->enter + r * t->Hp, 1, t->bias[0]);
-            t->u[r] = 0;
+            t->u[r] = expansion ? expansion[at] : 0;
             if (!net->utility) continue;
             float u = dot(t->Dp, t->S + r * t->Dp, t->taste + s * t->Dp);
             for (int64_t k = 0; k < net->categories; k++) u += value(t, t->constants + k)[code[k]];
-            t->u[r] = isfinite(u) ? u : isnan(u) ? 0 : copysignf(MAX_UTILITY, u);
+            t->u[r] += isfinite(u) ? u : isnan(u) ? 0 : copysignf(MAX_UTILITY, u);
         }
 }
 
@@ -588,7 +603,8 @@ INLINE void solve_sets(Step *t, int step, const int64_t *batch, int64_t sets, in
                                                t->sets->categorical[(at + j) * net->categories]];
             }
         double weight = t->sets->weight[batch[s]] / whole;
-        losses[s] = n > 1 ? loss_of(net, step, n, m, t->u + r, t->du + r, t->work, chosen, weight) : 0;
+        const float *expansion = t->sets->log_expansion ? t->sets->log_expansion + at : NULL;
+        losses[s] = n > 1 ? loss_of(net, step, n, m, t->u + r, expansion, t->du + r, t->work, chosen, weight) : 0;
         for (int64_t i = 0; i < n; i++) {
             if (fabsf(t->u[r + i]) >= MAX_UTILITY) t->du[r + i] = 0;
             for (int64_t j = 0; j < n; j++)
@@ -865,7 +881,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
 
 /* Return the version of this interface with the sizes of the structures, as one number. */
 int64_t pcmcnet_steps_layout(void) {
-    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 5;
+    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 6;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
 }

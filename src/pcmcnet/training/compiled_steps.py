@@ -39,7 +39,7 @@ log = logging.getLogger("pcmcnet")
 LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # the same name on every platform
 MAX_LAYERS_OR_COLUMNS = 64  # layers, or categorical columns; MAX_LAYERS in the C code
 MULTIPLICATIONS_PER_CALL = 1e9  # a few tenths of a second: Ctrl-C is checked between calls
-VERSION = 5  # of the C interface; must equal the version in the C code
+VERSION = 6  # of the C interface; must equal the version in the C code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +108,10 @@ class _NetworkShape(ctypes.Structure):
 
 
 class _Sets(ctypes.Structure):
-    """The addresses of encoded choice sets, as declared in the C code."""
+    """The addresses of encoded choice sets, as declared in the C code; ``log_expansion`` may be NULL."""
 
     whole = ("starts", "counts", "categorical", "individual_categorical", "chosen")
-    names = (*whole, "numeric", "individual_numeric", "weight")
+    names = (*whole, "numeric", "individual_numeric", "weight", "log_expansion")
     _fields_ = tuple((name, ctypes.c_void_p) for name in names)
 
 
@@ -282,11 +282,12 @@ def _shape(form: CompiledForm) -> _NetworkShape:
 
 def _is_readable(data: EncodedSets) -> bool:
     """Return True if the tensors have the memory layout and types that the C code reads."""
-    tensors = {name: getattr(data, name) for name in _Sets.names}
+    tensors = {name: tensor for name in _Sets.names if (tensor := getattr(data, name)) is not None}
     kinds = {name: torch.int64 if name in _Sets.whole else torch.float32 for name in tensors}
     return all(tensor.is_contiguous() and tensor.dtype == kinds[name] for name, tensor in tensors.items())
 
 
 def _addresses(data: EncodedSets) -> _Sets:
     """Return the addresses of encoded sets. The sets must stay referenced while the C code reads them."""
-    return _Sets(*(getattr(data, name).data_ptr() for name in _Sets.names))
+    tensors = [getattr(data, name) for name in _Sets.names]
+    return _Sets(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))

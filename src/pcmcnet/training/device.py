@@ -163,6 +163,7 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
 def gather_batch(data: EncodedSets, index: Tensor, places: int) -> Batch:
     """Gather sets by positions (B,), padded to ``places`` alternatives, with a single kernel if supported."""
     has_other_columns = bool(data.contents or data.individual_contents) or data.person is not None
+    has_other_columns |= data.log_expansion is not None
     if has_other_columns or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
         return data.gather(index, places)
     from pcmcnet.training import batches_triton

@@ -72,7 +72,8 @@ class FactoredNetwork(ChainNetwork):
         """Return log u and log v, (B, J, r) each."""
         inputs = self.represent(batch)
         utility = None if self.utility is None else self.utility(batch, *inputs)
-        return self.factors_between(*inputs, utility)
+        log_u, log_v = self.factors_between(*inputs, utility)
+        return log_u, expand_log_v(log_v, batch.log_expansion)
 
     def factors_between(
         self, individual: Tensor, alternatives: Tensor, utility: Tensor | None
@@ -94,6 +95,11 @@ class FactoredNetwork(ChainNetwork):
         return dense_rates(*self.log_factors(batch), batch.mask).unsqueeze(1)
 
 
+def expand_log_v(log_v: Tensor, log_expansion: Tensor | None) -> Tensor:  # (B, J, r), (B, J) -> (B, J, r)
+    """Return log v of sampled alternatives, each of which counts as many copies: copies share its probability."""
+    return log_v if log_expansion is None else log_v + log_expansion.unsqueeze(-1)
+
+
 class FactoredMixture(MixtureOfChains, FactoredNetwork):
     """Network that maps a batch to the log-probabilities (B, J) of a mixture of chains with r factors each."""
 
@@ -101,8 +107,11 @@ class FactoredMixture(MixtureOfChains, FactoredNetwork):
         """Return log u and log v (B K, J, r) of all classes, and the logits (B, K) of the class shares."""
         individual, alternatives = self.represent(batch)
         utility = self.class_utilities(batch, individual, alternatives)
-        factors = self.factors_between(self.with_class_marks(individual), self.for_each_class(alternatives), utility)
-        return *factors, self.share_logits(individual)
+        expansion = None if batch.log_expansion is None else self.for_each_class(batch.log_expansion)
+        log_u, log_v = self.factors_between(
+            self.with_class_marks(individual), self.for_each_class(alternatives), utility
+        )
+        return log_u, expand_log_v(log_v, expansion), self.share_logits(individual)
 
     def classwise(self, batch: Batch, solve: ChainSolver | None = None) -> tuple[Tensor, Tensor]:
         """Return the logits (B, K) of the class shares, and the probabilities (B, K, J) in each class.

@@ -70,8 +70,10 @@ class PCMCNetwork(ChainNetwork):
         rates = self.rates
         if self.classes > 1 or not (rates.rate == "exp" or (rates.rate == "relu" and self.utility is None)):
             return None
-        form = {"exponential": rates.rate == "exp", "epsilon": rates.epsilon, "items": self.items}
-        return compiled_form(self, rates.leave.weight, rates.enter, **form)
+        is_exponential = rates.rate == "exp"
+        return compiled_form(
+            self, rates.leave.weight, rates.enter, exponential=is_exponential, epsilon=rates.epsilon, items=self.items
+        )
 
     @property
     def computes_in_chunks(self) -> bool:
@@ -99,9 +101,11 @@ class PCMCNetwork(ChainNetwork):
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
         """Start from a fitted PCMC if labels are the only inputs, or from the inner logit if weight decay is strong."""
         if self.items is not None:
-            starting_values.start_as_items(self.items, sample(starting_values.MAX_ITEM_SETS), decay)
-        else:
-            super().set_starting_values(sample, decay)
+            sets = sample(starting_values.MAX_ITEM_SETS)
+            if sets.log_expansion is None:  # the estimates of PCMC do not correct for sampled alternatives
+                starting_values.start_as_items(self.items, sets, decay)
+                return
+        super().set_starting_values(sample, decay)
 
     # -- rates and probabilities ------------------------------------------------------------------------------
 
@@ -109,7 +113,7 @@ class PCMCNetwork(ChainNetwork):
         """Return the rates (B, K, J, J) of the chains of each set, where K = 1 for a single chain."""
         inputs = self.represent(batch)
         utility = None if self.utility is None else self.utility(batch, *inputs)
-        return self.rates_between(*inputs, utility, batch.mask, batch.categorical).unsqueeze(1)
+        return expand_rates(self.rates_between(*inputs, utility, batch.mask, batch.categorical), batch).unsqueeze(1)
 
     def rates_between(
         self, individual: Tensor, alternatives: Tensor, utility: Tensor | None, mask: Tensor, categorical: Tensor
@@ -154,11 +158,22 @@ class PCMCNetwork(ChainNetwork):
         return solve(self.chains(batch).squeeze(1), batch.mask)
 
     def _log_distribution(self, batch: Batch, solve: ChainSolver) -> Tensor:
-        return log_stationary_distribution(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
+        scores = self.rates.scores(*self.represent(batch), batch.mask)
+        if batch.log_expansion is not None:
+            scores = scores + batch.log_expansion.unsqueeze(1)
+        return log_stationary_distribution(scores, batch.mask, solve)
 
     def revive(self, batch: Batch) -> bool:
         """Increase the output bias if most relu rates start with zero gradient, and return True if it was increased."""
         return starting_values.revive_dead_rates(self.rates, *self.represent(batch), batch.mask)
+
+
+def expand_rates(rates: Tensor, batch: Batch) -> Tensor:  # (B, ..., J, J) -> (B, ..., J, J)
+    """Return the rates between sampled alternatives, each of which counts as many copies: it is entered as often."""
+    if batch.log_expansion is None:
+        return rates
+    factors = batch.log_expansion.exp().unsqueeze(1)  # (B, 1, J), of the destinations
+    return rates * (factors.unsqueeze(1) if rates.ndim == 4 else factors)
 
 
 # -- Mixtures -----------------------------------------------------------------------------------------------------
@@ -179,7 +194,7 @@ class ChainMixture(MixtureOfChains, PCMCNetwork):
             self.for_each_class(batch.mask),
             self.for_each_class(batch.categorical),
         )
-        return rates.view(-1, self.classes, *rates.shape[1:])
+        return expand_rates(rates.view(-1, self.classes, *rates.shape[1:]), batch)
 
     def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the logits (B, K) of the class shares, and the probabilities (B, K, J) in each class."""

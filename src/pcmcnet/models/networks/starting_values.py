@@ -83,9 +83,10 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
 #
 #     minimise over b:   - sum_s w_s log softmax(u_s)[chosen]  +  |b|^2 / 2
 #
-# with weights w_s of mean 1, a standard normal prior, and the signs that the utility imposes on its coefficients. The
-# problem is convex, and L-BFGS in float64 solves it quickly for any number of categories or words. It uses one thread:
-# threads that share such small products wait for each other, and on a busy machine that takes a hundred times longer.
+# with weights w_s of mean 1, a standard normal prior, and the signs that the utility imposes on its coefficients. If
+# alternatives are a sample, the logarithms of their expansion factors are added to u. The problem is convex, and L-BFGS
+# in float64 solves it quickly for any number of categories or words. It uses one thread: threads that share such small
+# products wait for each other, and on a busy machine that takes a hundred times longer.
 
 MAX_LOGIT_SETS = 4_000  # choice sets of the estimate, which training improves
 LOGIT_START_DECAY = 2.0  # from this weight decay on, a network is a small correction of the logit inside
@@ -102,10 +103,11 @@ def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
     weight = data.weight.double() / data.weight.double().mean()
     of_set = torch.repeat_interleave(torch.arange(len(data)), data.counts)
     chosen = data.starts + data.chosen
+    correction = 0.0 if data.log_expansion is None else data.log_expansion.double()
 
     def loss(at: Floats) -> tuple[float, Floats]:
         vector_to_parameters(torch.from_numpy(at), double.plain_weights)
-        u = double.plain(*inputs)
+        u = double.plain(*inputs) + correction
         top = torch.full_like(weight, -torch.inf).scatter_reduce(0, of_set, u.detach(), "amax")[of_set]
         sums = torch.zeros_like(weight).index_add(0, of_set, (u - top).exp())
         nll = weight @ (sums.log() - (u - top)[chosen])
