@@ -70,6 +70,13 @@ def require_data(model: Any, data: Any) -> ChoiceData:
 
 
 def require_sets(data: ChoiceData | ChunkedData) -> None:
+    """Raise InputError if no choice set has a weight above 0, or if alternatives are a sample."""
+    require_weights(data)
+    if isinstance(data, ChoiceData):
+        require_full_sets(data, "an evaluation")
+
+
+def require_weights(data: ChoiceData | ChunkedData) -> None:
     """Raise InputError if no choice set has a weight above 0."""
     if not (data.weights.any() if isinstance(data, ChoiceData) else len(data.with_positive_weight())):
         raise InputError(f"expected at least one choice set with a weight above 0, got none in {len(data)}.")

@@ -25,6 +25,7 @@ import torch
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.alternative_sampling import require_full_sets
 from pcmcnet.errors import InputError
 from pcmcnet.insight.queries import alternative_name, position_of
 from pcmcnet.layers import stationary_distribution
@@ -153,6 +154,7 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
         message = f"{type(model).__name__} has no rates: use PCMCNet, PCMC or LinearPCMC."
         raise InputError(message + remedies.get(model.name, ""))
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
+    require_full_sets(sets, "a chain")
     one = sets.subset([position_of(sets, choice_set)])
     (shares,) = model.class_shares(one)
     place = int(shares.argmax()) if of_class is None else require_class(model, of_class)

@@ -29,7 +29,7 @@ from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureData, MixtureMaximum, log_shares
 from pcmcnet.models.logit.logit_effects import class_slopes
-from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood, equivalent_sizes
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
     LogitConfig,
@@ -246,8 +246,8 @@ class LatentClassMNL(LogitModel, LatentClasses):
             -(mixture.prior @ x),
         )
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
-        within, weights = mixture.within, sets.weights
-        estimates = infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
+        within, sizes = mixture.within, equivalent_sizes(sets)
+        estimates = infer(maximum, within, sets.weights, sizes, clusters, constants_log_likelihood=constants)
         # Find coefficients that the likelihood pushes to infinity and only the prior keeps finite.
         diverges = diverges_without_prior(
             mixture.objective,

@@ -21,7 +21,7 @@ from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.logit_effects import Elasticities, elasticities, logit_slopes
-from pcmcnet.models.logit.logit_likelihood import LogitLikelihood, nonlinear_maximum
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood, equivalent_sizes, nonlinear_maximum
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
     LogitConfig,
@@ -75,7 +75,7 @@ class MNL(LogitModel):
             maximum = nonlinear_maximum(design, sets, problem, within, config.start, config.max_iter)
         # 4. Standard errors. The null hypothesis for exponents is 1.
         constants = self._constants_log_likelihood(design, problem, sets.weights)
-        estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, form.null_values, constants)
+        estimates = infer(maximum, within, sets.weights, equivalent_sizes(sets), clusters, form.null_values, constants)
         self._warn_unbounded(estimates)
         return FittedLogit(design=design, estimates=estimates)
 

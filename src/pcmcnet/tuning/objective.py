@@ -27,7 +27,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.subsets import fold_parts, generator, split_parts
 from pcmcnet.errors import InputError, PcmcNetError, TrainingError
 from pcmcnet.evaluation.metrics import nll
-from pcmcnet.evaluation.predictions import predicted_log_p, require_sets
+from pcmcnet.evaluation.predictions import predicted_log_p, require_sets, require_weights
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.networks.mixture_model import one_network
@@ -82,7 +82,8 @@ class HeldOut:
             require_number("valid", valid, low=0, high=1, open_low=True, open_high=True)
             held_out = cls._random(data, float(valid), data.groups(by), seed)
         for fold in held_out.folds:
-            for sets in (fold.train, *fold.held_out):
+            require_weights(fold.train)
+            for sets in fold.held_out:
                 require_sets(sets)
         return held_out
 

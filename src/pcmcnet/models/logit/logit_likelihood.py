@@ -264,6 +264,18 @@ def _solve(curvature: Floats, gradient: Floats) -> Floats:
     raise TrainingError(NO_CURVATURE)
 
 
+def equivalent_sizes(sets: ChoiceData) -> Floats:
+    """Return the inverse probability (S,) of each choice if all utilities are equal.
+
+    This is the number of alternatives. For sampled alternatives it is sum_j W_j / W_chosen.
+    """
+    if sets.expansion is None:
+        return sets.sizes.astype(np.float64)
+    chosen = sets.offsets[:-1] + sets.require_chosen("fitting")
+    sums: Floats = sum_by_set(sets.expansion, sets.offsets) / sets.expansion[chosen]
+    return sums
+
+
 # -- Utilities that are not linear in their parameters -----------------------------------------------------------------
 # At any parameters theta the utility is replaced by the linear utility M c with dc / dtheta = G, which has the same
 # value and derivatives: see `models/logit/box_cox.py`. If s are the scores of a logit with utility M c, the scores in

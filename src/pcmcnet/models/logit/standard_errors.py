@@ -288,7 +288,7 @@ def infer(
     maximum: Maximum,
     parameters: Parameters,
     weights: Floats,
-    sizes: Ints,
+    sizes: Floats | Ints,
     clusters: Ints | None = None,
     null: Floats | None = None,
     constants_log_likelihood: float | None = None,
@@ -302,7 +302,7 @@ def infer(
     parameters
         Names, fixed values and bounds of the K parameters.
     weights, sizes
-        Weight and number of alternatives (S,) of each choice set.
+        Weight and number of alternatives (S,) of each choice set. For sampled alternatives: see ``equivalent_sizes``.
     clusters
         Cluster (S,) of each choice set. By default, there are no clusters.
     null
