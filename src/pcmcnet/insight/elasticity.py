@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, spread
+from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, require_few_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, segments, with_values
@@ -97,14 +97,19 @@ def slopes(
     Raises
     ------
     InputError
-        If the column does not exist or is not numeric, or if ``method`` is "derivatives" and the model has none.
+        If the column does not exist or is not numeric, if ``method`` is "derivatives" and the model has none, or if
+        the derivatives of a feature would take more than 2 GiB.
     ConfigError
         If the method is unknown, or the step is not between 0 and 1.
     """
     require_word("method", method, get_args(Method))
     if step is not None:
         require_number("step", step, low=0, high=1, open_low=True, open_high=True)
-    numeric_values(data, column)  # raises if the column is not numeric
+    _, individual = numeric_values(data, column)  # raises if the column is not numeric
+    if not individual:
+        require_few_pairs(
+            "derivatives", data.sizes, ", as in data.subset([0]), or pn.scenario for the effect of a given change"
+        )
     model_slopes: Any = getattr(model, "_slopes", None)
     if method == "auto" and isinstance(model, ChoiceModel) and model._has_kinks(column):
         method = "differences"
@@ -508,8 +513,8 @@ def elasticity(
     Raises
     ------
     InputError
-        If the column does not exist, is not numeric, or has negative values although ``kind`` is "elasticity", or if no
-        set has a positive weight.
+        If the column does not exist, is not numeric, or has negative values although ``kind`` is "elasticity", if no
+        set has a positive weight, or if the responses to a feature would take more than 2 GiB.
     ConfigError
         If ``kind``, ``method`` or ``step`` is invalid.
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.ragged import require_few_pairs
 from pcmcnet.data.describe import has_varying_offers
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
@@ -277,6 +278,7 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     rivals = inside[inside != i]
     if not rivals.size:
         raise InputError(f"choice set {plain_repr(choice_set)} has a single alternative, which has no rivals.")
+    require_few_pairs("probabilities without each rival", np.array([len(inside)]), "")
     sets = [inside, *(inside[inside != r] for r in rivals)]
     p = np.maximum(np.exp(predict_sets(model, data, sets, np.full(len(sets), position))), MIN_PROBABILITY)
     whole, n = p[: len(inside)], len(inside)

@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.errors import InputError
+
+MAX_PAIRS = 2**28  # numbers for all ordered pairs that one call may return: 2 GiB in float64
 
 
 def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
@@ -83,6 +86,29 @@ def ordered_pairs(offsets: Ints) -> tuple[Ints, Ints]:
     sizes = np.diff(offsets)
     pairs = spread(sizes, offsets)  # number of pairs that begin with each alternative
     return np.repeat(np.arange(len(pairs)), pairs), consecutive_indices(spread(offsets[:-1], offsets), pairs)
+
+
+def require_few_pairs(numbers: str, sizes: Ints, remedy: str, *, per_pair: int = 1) -> None:
+    """Raise InputError if numbers for all ordered pairs of each set would not fit in memory.
+
+    Parameters
+    ----------
+    numbers
+        What is computed for each pair, for the message, such as "rates".
+    sizes
+        Number of alternatives of each set.
+    remedy
+        What to do instead, for the message.
+    per_pair
+        Numbers for each pair.
+    """
+    total = per_pair * sum(int(n) ** 2 * int(k) for n, k in zip(*np.unique(sizes, return_counts=True), strict=True))
+    if total > MAX_PAIRS:
+        raise InputError(
+            f"{numbers} of all pairs of alternatives would take {8 * total / 1e9:,.1f} GB for {len(sizes):,} choice "
+            f"{'set' if len(sizes) == 1 else 'sets'} of up to {int(sizes.max()):,} alternatives; at most "
+            f"{8 * MAX_PAIRS / 1e9:.1f} GB are computed at once. Use smaller or fewer choice sets{remedy}."
+        )
 
 
 def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.ragged import require_few_pairs
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.latent_classes import LatentClasses
@@ -55,7 +56,8 @@ class ChainModel(ChoiceModel):
         Raises
         ------
         InputError
-            If the model is a mixture and ``of_class`` is None, or if the model has no class with this number.
+            If the model is a mixture and ``of_class`` is None, if the model has no class with this number, or if the
+            rates would take more than 2 GiB. :func:`pcmcnet.submarkets` needs no rates of all pairs.
         """
         if of_class is None and self.n_chains > 1:
             raise InputError(
@@ -113,7 +115,12 @@ class ChainModel(ChoiceModel):
 
 
 def collect_chains(sets: ChoiceData, batches: Iterable[tuple[Ints, Tensor]], chains: int) -> list[Floats]:
-    """Convert batches of padded rates (B, J, J) or (B, K, J, J) to one array (K, n, n) per choice set."""
+    """Convert batches of padded rates (B, J, J) or (B, K, J, J) to one array (K, n, n) per choice set.
+
+    Raise InputError before the first batch if the rates would not fit in memory.
+    """
+    remedy = ", as in data.subset([0]). pn.submarkets describes a PCMCNet with a rank without rates of all pairs"
+    require_few_pairs("rates", sets.sizes, remedy, per_pair=chains)
     collected: list[Floats] = [np.zeros((chains, 1, 1))] * len(sets)
     for positions, padded in batches:
         each = padded if padded.ndim == 4 else padded.unsqueeze(1)
