@@ -25,13 +25,14 @@ def test_distribution_and_gradient_match_the_cpu(sets: int, n: int) -> None:
     torch.testing.assert_close(results[1][1], results[0][1], rtol=0, atol=1e-12)
 
 
-def test_a_fit_on_a_gpu_matches_the_cpu() -> None:
+@pytest.mark.parametrize("rank", [None, 16])
+def test_a_fit_on_a_gpu_matches_the_cpu(rank: int | None) -> None:
     data = pn.ChoiceData.from_long(
         mlba.simulate(2_000, seed=1), choice_set="choice_set", chosen="chosen", features=["attr1", "attr2"]
     )
     scores = {}
     for device in ("cpu", "cuda"):
-        model = pn.PCMCNet(hidden=(16, 16), epochs=5).fit(data, seed=0, device=device, progress=False)
+        model = pn.PCMCNet(hidden=(16, 16), rank=rank, epochs=5).fit(data, seed=0, device=device, progress=False)
         scores[device] = model.score(data)
     assert abs(scores["cpu"] - scores["cuda"]) < 0.005  # float32 products in another order, over 160 steps
     moved = model.predict_proba(data)

@@ -20,6 +20,7 @@ from pcmcnet.layers import factored_distribution, stationary_distribution
 
 SEEDS = st.integers(0, 2**32 - 1)
 TEN = math.log(10)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def random_factors(*shape: int, seed: int, spread: float = 1.0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -126,15 +127,26 @@ def exact_distribution(log_u: Tensor, log_v: Tensor) -> list[Any]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n", "rank"), [(2, 1), (3, 2), (7, 12), (15, 3)])
 @pytest.mark.parametrize("orders", [1, 20, 60])
-def test_every_probability_matches_100_digits(n: int, rank: int, orders: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_probability_matches_100_digits(n: int, rank: int, orders: int, dtype: torch.dtype, device: str) -> None:
     """The rates span the given orders of magnitude."""
     u, v = random_factors(n, rank, seed=n + orders, spread=orders * TEN / 4, dtype=dtype)
     with mpmath.workdps(300):
         exact = exact_distribution(u, v)
-        p = factored_distribution(u, v).tolist()
+        p = factored_distribution(u.to(device), v.to(device)).tolist()
         errors = [abs(ours / other - 1) for ours, other in zip(p, exact, strict=True) if other > 1e-37]
     assert len(errors) == n or orders == 60
     assert max(errors) < (1e-6 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("n", "rank"), [(50, 16), (1_000, 16), (300, 32), (1_500, 16), (200, 100)])
+def test_probabilities_on_a_gpu_are_accurate_over_20_orders_of_magnitude(n: int, rank: int) -> None:
+    """By the kernels of the solution, and by operators for large sets or many factors, against the dense chain."""
+    u, v = random_factors(n, rank, seed=n, spread=5 * TEN, dtype=torch.float32)
+    exact = stationary_distribution(rates_of(u, v))
+    p = factored_distribution(u.cuda(), v.cuda()).cpu().double()
+    assert float((p / exact - 1).abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("spread", [300.0, 3e3, 1e6, 1e30])

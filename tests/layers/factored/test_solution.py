@@ -46,7 +46,7 @@ def problem(
 
 def loss_of(log_p: Tensor, mask: Tensor) -> Tensor:
     """Return a sum of log-probabilities with different weights."""
-    weights = torch.cos(torch.arange(log_p.numel(), device=log_p.device)).view(log_p.shape).to(log_p.dtype)
+    weights = torch.arange(log_p.numel(), dtype=torch.float64).cos().view(log_p.shape).to(log_p)
     return (torch.where(mask, log_p, 0) * weights).sum()
 
 
@@ -201,7 +201,7 @@ def test_padding_changes_neither_values_nor_gradients(n: int, extra: int, rank: 
     mask[:, places] = True
     leaf = padded.requires_grad_()
     ours = log_factored_distribution(*leaf, mask)
-    weights = torch.cos(torch.arange(n)).double()
+    weights = torch.arange(n, dtype=torch.float64).cos()
     (slope,) = torch.autograd.grad((ours[0, places] * weights).sum(), leaf)
     assert (ours[~mask] == -math.inf).all()
     assert (slope[:, ~mask] == 0).all()
@@ -300,8 +300,12 @@ def test_the_operators_pass_the_checks_of_torch(shape: tuple[int, int, int], dty
 
 @pytest.mark.parametrize("rank", [1, 8, 9, 33, 128, 129])
 def test_shapes_without_data_match_the_kernels_of_a_gpu(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The elimination on a GPU pads the factors to a compiled width, up to its largest number of states."""
+    """The elimination on a GPU pads the factors to a compiled width, up to its largest number of states.
+
+    The kernels of the solution pad them to a smaller width, so their results fit into the same tensors.
+    """
     monkeypatch.setattr("pcmcnet.layers.stationary.gradient.has_triton", lambda: True)
+    monkeypatch.setattr("pcmcnet.layers.factored.solution.has_triton", lambda: True)
     width = next((w for w in settings.ELIMINATION_TRITON_WIDTHS if rank <= w), rank)
     stand_in: Any = SimpleNamespace(
         shape=(3, 5, rank),
@@ -311,6 +315,7 @@ def test_shapes_without_data_match_the_kernels_of_a_gpu(rank: int, monkeypatch: 
     )
     log_p, log_total, p, b, factors, *others = solution._solve_shapes(stand_in, stand_in, stand_in)
     assert factors.shape == (3 * width**2,)
+    assert (solution.kernel_width(stand_in) or 0) <= width
     assert [x.shape for x in others] == [(3 * rank,), (3 * rank,), (3,)]
     assert [x.shape for x in (log_p, log_total, p, b)] == [(3, 5), (3, 1, rank), (3, 5), (3, rank)]
     assert log_p.dtype == torch.float32

@@ -22,6 +22,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS, SignedLinear, unit_signs
 from pcmcnet.layers.pairwise import Precision, compute_dtype
 from pcmcnet.layers.perceptron import ACTIVATIONS, Activation, Dropout
+from pcmcnet.layers.tensor_ops import has_triton, needs_plain_operators
 
 MAX_RANK = 128  # states of the chain of factors that the elimination on a GPU supports
 
@@ -131,7 +132,10 @@ class FactoredRates(nn.Module):
             If a tensor has the wrong shape.
         """
         self._require_shapes(individual, alternatives)
-        activate, dtype = ACTIVATIONS[self.activation].apply, self._hidden_dtype(alternatives)
+        dtype = self._hidden_dtype(alternatives)
+        if dtype == torch.bfloat16 and self._has_kernels(alternatives):
+            return self._log_factors_by_kernels(individual, alternatives)
+        activate = ACTIVATIONS[self.activation].apply
         # 1. The first layer, in two parts.
         out = _product(self.what, alternatives.to(dtype))
         if self.who is not None:
@@ -148,6 +152,21 @@ class FactoredRates(nn.Module):
         """Return the dtype of the hidden layers. Without hidden layers, it is that of the inputs."""
         is_half = compute_dtype(self.precision, inputs.device, self.hidden) == torch.bfloat16
         return torch.bfloat16 if is_half and self.hidden else inputs.dtype
+
+    def _has_kernels(self, inputs: Tensor) -> bool:
+        """Return True if Triton kernels can compute the hidden layers in bfloat16."""
+        supported = inputs.device.type == "cuda" and inputs.dtype == self.what.weight.dtype == torch.float32
+        return (
+            supported and inputs.numel() > 0 and has_triton() and not needs_plain_operators(inputs, *self.parameters())
+        )
+
+    def _log_factors_by_kernels(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
+        from pcmcnet.layers.factored.network_triton import Options, log_factors
+
+        first = (self.what.weight[:, :0] if self.who is None else self.who.weight, self.what.weight, self.what.bias)
+        layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+        inputs = individual[:, :0] if self.who is None else individual
+        return log_factors(inputs, alternatives, first, layers, Options(self.activation, self.dropout.active))
 
     def _require_shapes(self, individual: Tensor, alternatives: Tensor) -> None:
         """Raise InputError if the inputs do not have the shapes (B, D0) and (B, J, D)."""

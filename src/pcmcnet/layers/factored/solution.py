@@ -53,7 +53,7 @@ from pcmcnet.layers.stationary.gradient import (
     stationary,
     stationary_backward,
 )
-from pcmcnet.layers.tensor_ops import is_transformed, pull_back
+from pcmcnet.layers.tensor_ops import has_triton, is_transformed, pull_back
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Block = tuple[slice, slice]  # sets, alternatives
@@ -175,8 +175,19 @@ def _blocks(log_u: Tensor) -> list[Block]:
     return [(slice(b, b + sets), slice(j, j + places)) for b in range(0, B, sets) for j in range(0, J, places)]
 
 
+def kernel_width(log_u: Tensor) -> int | None:  # (B, J, r)
+    """Return the number of factors for which the kernel of a CUDA device is compiled, or None if it does not apply."""
+    _, J, r = log_u.shape
+    applies = log_u.device.type == "cuda" and has_triton() and J <= settings.FACTORED_KERNEL_UP_TO_ALTERNATIVES
+    return next((w for w in settings.FACTORED_KERNEL_WIDTHS if r <= w), None) if applies else None
+
+
 def _solve(log_u: Tensor, log_v: Tensor, mask: Tensor) -> Results:
     """Return log p, and what the gradient needs: log V, p in working precision, b, the elimination of the factors."""
+    if kernel_width(log_u) is not None and len(log_u):
+        from pcmcnet.layers.factored import solution_triton
+
+        return solution_triton.solve(log_u, log_v, mask)
     kind, blocks = working_type(log_u.device), _blocks(log_u)
     B, J, r = log_u.shape
     # 1. V_k, the sum over the alternatives.
@@ -214,6 +225,10 @@ def _pull_back(
     scale: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients w.r.t. log u and log v (B, J, r), given dL/dlog p (B, J) and the results of ``_solve``."""
+    if kernel_width(log_u) is not None and len(log_u):
+        from pcmcnet.layers.factored import solution_triton
+
+        return solution_triton.pull_back(grad, log_u, log_v, mask, log_total, p, b, factors, exits)
     kind, blocks = p.dtype, _blocks(log_u)
     # 1. The derivative by log(e / d), and by log b through the shares rho of the factors in e.
     h = torch.where(mask, grad, 0).to(kind)

@@ -56,13 +56,20 @@ def packed_inputs(given: FirstLayer) -> Tensor:
 
 def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Compute both halves of the first layer, leave and enter, which are adjacent in memory."""
-    places, *shape = given.shape
+    places, units = given.shape[0], len(given.bias)
+    weights = packed_weights(given, 2 * units)
+    both = torch.mm(inputs, weights.t(), out_dtype=torch.float32).view(-1, places, 2 * units)
+    return both[..., :units], both[..., units:]
+
+
+def packed_weights(given: FirstLayer, rows: int) -> Tensor:
+    """Return the first rows of the packed weights, (rows, columns): H rows for leave, then H rows for enter."""
+    _, *shape = given.shape
     units = len(given.bias)
     weights = given.leave.new_empty(2 * units, shape[-1], dtype=torch.bfloat16)
     layer = tuple(t.contiguous() for t in given[2:])
-    launch(_pack_weights, (triton.cdiv(2 * units, 8),), *layer, weights, units, *shape, **_rows_of(shape[-1]))
-    both = torch.mm(inputs, weights.t(), out_dtype=torch.float32).view(-1, places, 2 * units)
-    return both[..., :units], both[..., units:]
+    launch(_pack_weights, (triton.cdiv(rows, 8),), *layer, weights, units, *shape, **_rows_of(shape[-1]))
+    return weights[:rows]
 
 
 def first_layer_gradients(
