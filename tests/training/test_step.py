@@ -71,18 +71,33 @@ def test_recorded_widths_differ_by_at_most_an_eighth() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("hidden", [(16, 16), (128, 128)])
-def test_replayed_steps_match_plain_ones(hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("hidden", "rank"), [((16, 16), None), ((128, 128), None), ((16, 16), 8), ((128, 128), 8)])
+def test_replayed_steps_match_plain_ones(
+    hidden: tuple[int, ...], rank: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = pn.ChoiceData.from_long(airline.simulate(600, seed=0), **airline.ROLES)
     losses = {}
     for kind in (Steps, RecordedSteps):
         monkeypatch.setattr("pcmcnet.training.loop.steps_for", kind)
-        model = pn.PCMCNet(hidden=hidden, batch_size=16, epochs=4, weight_decay=0.0, precision="float32")
+        model = pn.PCMCNet(hidden=hidden, rank=rank, batch_size=16, epochs=4, weight_decay=0.0, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         losses[kind] = [entry["train_loss"] for entry in model.history]
     np.testing.assert_allclose(
         losses[RecordedSteps], losses[Steps], rtol=0, atol=5e-3
     )  # padding changes the order of sums
+
+
+@pytest.mark.gpu
+def test_fits_with_factors_in_bfloat16_and_in_float32_agree() -> None:
+    """Over 152 steps, the fit in bfloat16 learns as much as that in float32."""
+    data = pn.ChoiceData.from_long(airline.simulate(600, seed=0), **airline.ROLES)
+    losses = {}
+    for precision in ("bfloat16", "float32"):
+        model = pn.PCMCNet(hidden=(128, 128), rank=8, batch_size=16, epochs=4, weight_decay=0.0, precision=precision)
+        model.fit(data, seed=0, device="cuda", progress=False)
+        losses[precision] = [entry["train_loss"] for entry in model.history]
+    assert losses["float32"][-1] < losses["float32"][0] - 0.1
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0, atol=0.05)  # 8 bits instead of 24
 
 
 @pytest.mark.gpu

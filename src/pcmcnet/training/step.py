@@ -275,7 +275,8 @@ class RecordedSteps(Steps):
         """Take a step: launch single kernels for the first batch of a shape, then capture a graph, then replay it."""
         shape = (count, width)
         if shape not in self.graphs:
-            too_large = count * width**2 > MAX_RECORDED_PAIRS
+            pairs = count * int(self.network.count_pairs(np.array([width]))[0])
+            too_large = pairs > MAX_RECORDED_PAIRS
             if shape not in self.seen_shapes or len(self.graphs) == MAX_GRAPHS or too_large:
                 self.seen_shapes.add(shape)
                 self._next_step(data, count, width)
