@@ -15,6 +15,7 @@ import torch
 from pcmcnet.layers.settings import MIN_MULTIPLICATIONS_FOR_THREADS as ENOUGH
 from pcmcnet.layers.threads import (
     _pool,
+    at_most,
     iterate_in_parallel,
     one_thread_if_small,
     one_thread_per_operation,
@@ -66,6 +67,13 @@ def test_a_thread_started_in_small_work_uses_all_threads_later() -> None:
 def test_parallel_parts_use_one_thread_per_operation(work: float, number: int) -> None:
     """Threads that share an operation busy-wait for each other, which is slow on a shared machine."""
     with one_thread_per_operation(work):
+        assert (torch.get_num_threads(), threads()) == (1, number)
+    assert (torch.get_num_threads(), threads()) == (3, 3)
+
+
+@pytest.mark.parametrize(("count", "number"), [(0, 1), (1, 1), (2, 2), (8, 3)])
+def test_a_limit_on_the_number_of_parts_also_holds_for_large_work(count: int, number: int) -> None:
+    with at_most(count), one_thread_per_operation(ENOUGH):
         assert (torch.get_num_threads(), threads()) == (1, number)
     assert (torch.get_num_threads(), threads()) == (3, 3)
 

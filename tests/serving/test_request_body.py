@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
@@ -17,6 +19,7 @@ from pcmcnet.serving.request_body import (
     BodyReader,
     JsonSize,
     RequestError,
+    json_by_rows,
     json_size,
     parse_strict_json,
 )
@@ -242,3 +245,16 @@ def test_the_limits_of_a_server_come_from_its_settings(net: PCMCNet, make_client
     assert answer.json() == {"error": "the body is nested too deeply: expected at most 6 levels."}
     limits = client.get("/v1/schema").json()["limits"]
     assert (limits["values"], limits["depth"], limits["seconds"]) == (200, 6, 30)
+
+
+@given(
+    hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 4), st.integers(1, 4)),
+        elements=st.floats(allow_nan=False, allow_infinity=False),
+    )
+)
+def test_a_matrix_is_read_back_unchanged(matrix: Any) -> None:
+    response = parse_strict_json(json_by_rows({"rates": matrix, "exact": True}), JsonSize(10, 100))
+    assert np.array_equal(np.array(response["rates"], np.float64), matrix)
+    assert response["exact"] is True

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
+from pcmcnet.layers import threads as layer_threads
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.app import create_app
 from pcmcnet.serving.request_body import RequestError
@@ -106,6 +107,22 @@ def test_the_worker_does_not_wait_for_cancelled_requests(worker: Worker, slow: S
             answer = one.put(Job("main", "log_proba", sets_of(1)))
             assert slow.sizes == []
         assert answer.result(60).tolist() == [-1]
+
+
+def test_large_requests_leave_a_core_to_small_ones(threads: Callable[[int], None]) -> None:
+    threads(3)
+    counts: list[tuple[int, int]] = []
+
+    def predict(data: ChoiceData) -> Any:
+        counts.append((len(data), layer_threads.threads()))
+        return np.zeros(len(data.rows))
+
+    model = SimpleNamespace(predict_log_proba=predict)
+    worker = Worker({"main": model}, ServeSettings(batch_sets=5))  # type: ignore[dict-item]
+    for prices in ([1.0], [1.0] * 6):
+        submit(worker, *prices).result(60)
+    worker.close()
+    assert counts == [(1, 3), (5, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("query", ["log_proba", "rates", "offer"])

@@ -39,10 +39,18 @@ def one_thread_if_small(multiplications: float) -> Iterator[None]:
 @contextmanager
 def one_thread_per_operation(multiplications: float) -> Iterator[None]:
     """Run each operation in the ``with`` block on one thread; :func:`run_in_threads` still divides large batches."""
-    before, outer = threads(), getattr(_local, "parts", None)
-    _local.parts = before if multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS else 1
+    with at_most(threads() if multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS else 1):
+        yield
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Run each operation in the ``with`` block on one thread, and divide large batches among at most ``count``."""
+    outer = getattr(_local, "parts", None)
+    before, parts = _operation_threads(), min(threads(), max(1, count))
+    _local.parts = parts
     try:
-        with _one_thread(_operation_threads()):
+        with _one_thread(before):
             yield
     finally:
         _local.parts = outer

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from starlette.requests import ClientDisconnect, Request
 
 from pcmcnet.errors import describe_value
@@ -127,19 +129,30 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_by_rows(result: Mapping[str, Any]) -> bytes:
-    """Return an object as JSON. Each entry of its lists is encoded by itself, so that other threads can run between.
+    """Return an object as JSON, so that other threads can run meanwhile.
+
+    Each entry of its lists is encoded by itself. Matrices are encoded by Arrow, which does not hold the interpreter
+    lock: predictions need the lock for every operation, and would otherwise wait for a row of the matrix each time.
 
     Examples
     --------
-    >>> json_by_rows({"rates": [[0, 0.5], [1, 0]], "exact": True})
-    b'{"rates":[[0,0.5],[1,0]],"exact":true}'
+    >>> json_by_rows({"rates": np.array([[0, 0.5], [1e-9, 0]]), "probabilities": [0.25, 0.75], "exact": True})
+    b'{"rates":[[0,0.5],[1e-9,0]],"probabilities":[0.25,0.75],"exact":true}'
     """
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-    entries = [
-        f"{encode(name)}:" + (f"[{','.join(map(encode, value))}]" if isinstance(value, list) else encode(value))
-        for name, value in result.items()
-    ]
+    entries = [f"{_encode(name)}:{_encode_by_rows(value)}" for name, value in result.items()]
     return f"{{{','.join(entries)}}}".encode()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _encode_by_rows(value: Any) -> str:
+    """Return a JSON value. Numbers are written with as many digits as are needed to read them back unchanged."""
+    if isinstance(value, np.ndarray):  # a matrix of finite numbers
+        texts = pa.array(value.ravel()).cast(pa.string())
+        rows = pa.ListArray.from_arrays(np.arange(0, value.size + 1, value.shape[1], dtype=np.int32), texts)
+        return f"[{','.join(f'[{row}]' for row in pc.binary_join(rows, ',').to_pylist())}]"
+    return f"[{','.join(map(_encode, value))}]" if isinstance(value, list) else _encode(value)
 
 
 # -- Request limits ----------------------------------------------------------------------------------------------------

@@ -416,7 +416,7 @@ class Service:
 
     async def render(self, result: Mapping[str, Any]) -> bytes:
         """Return a response as JSON, computed in a thread if it is large."""
-        rows = max((len(value) for value in result.values() if isinstance(value, list)), default=0)
+        rows = max((len(value) for value in result.values() if isinstance(value, list | np.ndarray)), default=0)
         return await self._in_thread(json_by_rows, result) if rows > _MAX_SETS_IN_LOOP else json_by_rows(result)
 
     async def probabilities(self, body: Any, admission: Admission) -> dict[str, Any]:
@@ -443,7 +443,7 @@ class Service:
         n = len(request["set"]["alternatives"])
         rates = np.zeros((n, n))
         rates[np.ix_(data.rows, data.rows)] = of_available
-        return {"rates": rates.tolist(), "probabilities": data.to_rows(np.exp(log_p), fill=0.0).tolist()}
+        return {"rates": rates, "probabilities": data.to_rows(np.exp(log_p), fill=0.0).tolist()}
 
     async def map(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Return the share of one alternative against another as two columns of an alternative vary."""

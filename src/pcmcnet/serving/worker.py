@@ -32,6 +32,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Column, Contents, Numeric, concat_column
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import PcmcNetError, describe_value, shortened
+from pcmcnet.layers.threads import at_most, threads
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.design import UnseenLabelError
 from pcmcnet.serving.middleware import ServerMetrics
@@ -311,7 +312,8 @@ class Worker:
             if work.job.result.cancelled():
                 continue
             chunk = work.next()
-            self._finish([chunk])
+            with at_most(threads() - 1):  # one core is left for small queries
+                self._finish([chunk])
             if work.add(chunk):
                 with self._changed:
                     self._large.setdefault(work.cost_class, deque()).appendleft(work)
