@@ -63,7 +63,8 @@ def test_no_other_offer_earns_more(data: pn.ChoiceData, model: pn.models.ChoiceM
     assert sum(offer.probabilities) + offer.outside == pytest.approx(1.0, abs=1e-6)
     assert ("proven" in str(offer)) == exact
     assert ("heuristic" in offer.to_markdown()) != exact
-    assert offer.to_dict()["labels"] == list(offer.labels) == offer.to_frame()["alternative"].tolist()
+    assert offer.to_dict()["labels"] == list(offer.labels)
+    assert offer.to_frame()["alternative"].tolist() == [*offer.labels, "outside option"]
 
 
 def test_the_proof_for_a_mixed_logit_names_its_draws(data: pn.ChoiceData) -> None:

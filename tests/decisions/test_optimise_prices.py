@@ -109,7 +109,7 @@ def test_prices_with_limited_stock_are_optimal(data: pn.ChoiceData) -> None:
     more = pn.optimise_prices(model, CATALOGUE, **options, inventory={"1": stock["1"] + 0.01}, customers=100)
     assert 100 * (more.value - result.value) / 0.01 == pytest.approx(shadow[0], rel=1e-3)
     assert "shadow price" in str(result)
-    assert result.to_frame()["shadow_prices"].tolist() == shadow.tolist()
+    assert result.to_frame()["shadow_price"].tolist() == shadow.tolist()
 
 
 def test_sufficient_stock_changes_no_price(data: pn.ChoiceData) -> None:
@@ -196,7 +196,7 @@ def test_a_ladder_may_leave_alternatives_out(data: pn.ChoiceData) -> None:
     assert "not offered" in str(result)
     assert result.exact
     assert result.to_dict()["after"].count(None) == 2
-    assert result.to_frame()["after"].isna().sum() == 2
+    assert result.to_frame()["price"].isna().sum() == 2
 
 
 def test_ladder_prices_of_a_mixed_logit_are_proven_for_its_draws(data: pn.ChoiceData) -> None:

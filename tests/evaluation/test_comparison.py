@@ -145,7 +145,7 @@ def test_without_pandas_the_frame_names_the_arrow_table(monkeypatch: pytest.Monk
     def find(name: str) -> object:
         return None if name == "pandas" else importlib.util.find_spec(name)
 
-    monkeypatch.setattr(sys.modules["pcmcnet.reports.formats"], "find_spec", find)
+    monkeypatch.setattr(sys.modules["pcmcnet.reports.frames"], "find_spec", find)
     with pytest.raises(InputError, match=r"to_frame needs pandas, .* or use to_arrow\(\)"):
         comparison().to_frame()
 

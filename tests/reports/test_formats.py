@@ -1,17 +1,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pytest
-
-from pcmcnet.errors import InputError
-from pcmcnet.reports import formats
 from pcmcnet.reports.formats import (
     FormatsMixin,
     NotebookMixin,
     ResultContent,
     Summary,
-    data_frame,
     figures_as_tables,
     to_markdown,
     to_text,
@@ -111,26 +105,6 @@ def test_a_summary_converts_to_latex_html_and_markdown() -> None:
     assert r"cost\_eur & $-$1.5 \\" in summary.to_latex()
     assert "<td>-1.5</td>" in summary.to_html() == summary._repr_html_()
     assert r"| cost\_eur | -1.5 |" in summary.to_markdown()
-
-
-# -- Data frames -------------------------------------------------------------------------------------------------------
-
-
-TABLE = pa.table({"name": ["a", "b"], "value": [1.5, 2.0]})
-
-
-def test_a_column_may_become_the_index() -> None:
-    pytest.importorskip("pandas")
-    assert data_frame(TABLE)["name"].tolist() == ["a", "b"]
-    assert data_frame(TABLE, index="name").loc["b", "value"] == 2.0
-
-
-def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"estimates needs pandas, .*: pip install pandas, or use coefficients\."):
-        data_frame(TABLE, method="estimates", instead="coefficients")
-    with pytest.raises(InputError, match=r"pip install pandas\."):
-        data_frame(TABLE)
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from pcmcnet.data.subsets import (
     take_sets,
 )
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
-from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.frames import data_frame
 
 if TYPE_CHECKING:
     from pcmcnet.data.catalogue_data import CatalogueData

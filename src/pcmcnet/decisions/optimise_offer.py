@@ -64,7 +64,8 @@ from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMN
 from pcmcnet.models.networks.chain_network import AveragedChains
 from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.reports.formats import ToDictMixin, data_frame
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import Cells, TableMixin, number, percent
 from pcmcnet.training.device import device_of
 
@@ -306,10 +307,11 @@ class Offer(ToDictMixin, TableMixin):
             text = "heuristic: the only known upper bound is the largest revenue"
         return text + ("; no addition, removal or exchange of one alternative helps" if self.is_local_optimum else "")
 
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with a row for each shown alternative."""
-        columns = {"alternative": self.labels, "probability": self.probabilities, "revenue": self.revenue}
-        return data_frame(pa.table(columns), instead="to_dict()")
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        rows = [*zip(self.labels, self.probabilities, self.revenue, strict=True)]
+        if self.outside is not None:
+            rows.append(("outside option", self.outside, self.outside_revenue))
+        return [{"alternative": a, "probability": p, "revenue": r, "contribution": p * r} for a, p, r in rows]
 
     def _cells(self) -> Cells:
         shown = zip(self.labels, self.probabilities, self.revenue, strict=True)

@@ -32,7 +32,7 @@ from pcmcnet.decisions.optimise_offer import MAX_SEARCHED, Revenue, has_factored
 from pcmcnet.errors import InputError
 from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models import ChoiceModel
-from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.storage import as_path, atomic_write
 
 INDIVIDUALS_PER_CHUNK = 1_000

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
@@ -28,7 +27,7 @@ from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.logit.parameter_bounds import listed
-from pcmcnet.reports.formats import ToDictMixin, data_frame
+from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import Cells, TableMixin, number, percent
 
 log = logging.getLogger("pcmcnet")
@@ -42,6 +41,8 @@ class Prices(ToDictMixin, TableMixin):
     ----------
     labels
         Labels of the alternatives.
+    costs
+        Cost of each alternative if it is chosen.
     before, after
         Current prices in the catalogue, and new prices, which are None for alternatives that should not be offered.
     probabilities_before, probabilities
@@ -69,6 +70,7 @@ class Prices(ToDictMixin, TableMixin):
     """
 
     labels: tuple[str, ...]
+    costs: tuple[float, ...]
     before: tuple[float, ...]
     after: tuple[float | None, ...]
     probabilities_before: tuple[float, ...]
@@ -85,12 +87,20 @@ class Prices(ToDictMixin, TableMixin):
     draws: int | None = None
     notes: tuple[str, ...] = ()
 
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with a row for each alternative."""
-        names = ["before", "after", "probabilities_before", "probabilities"]
-        names += [] if self.inventory is None else ["inventory", "demand", "shadow_prices"]
-        columns = {"alternative": self.labels} | {name: getattr(self, name) for name in names}
-        return data_frame(pa.table(columns), instead="to_dict()")
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        for k, label in enumerate(self.labels):
+            row: dict[str, Any] = {"alternative": label}
+            sides = (
+                ("_before", self.before[k], self.probabilities_before[k]),
+                ("", self.after[k], self.probabilities[k]),
+            )
+            for side, price, p in sides:
+                contribution = 0.0 if price is None else p * (price - self.costs[k])
+                row |= {f"price{side}": price, f"probability{side}": p, f"contribution{side}": contribution}
+            if self.demand is not None and self.inventory is not None and self.shadow_prices is not None:
+                row |= {"demand": self.demand[k], "inventory": self.inventory[k]}
+                row |= {"shadow_price": self.shadow_prices[k]}
+            yield row
 
     @property
     def demand(self) -> tuple[float, ...] | None:
@@ -323,6 +333,7 @@ def _result(
     value = float(margin.expected(after[None])[0]) if search is None else search.value
     return Prices(
         labels=tuple(offered.labels[k] for k in keep),
+        costs=tuple(margin.cost[keep].tolist()),
         before=tuple(before[keep].tolist()),
         after=tuple(float(after[k]) if shown[k] else None for k in keep),
         probabilities_before=tuple(p_before[0, keep].tolist()),

@@ -19,7 +19,8 @@ from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.progress import show_steps
-from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent
+from pcmcnet.reports.frames import data_frame
 
 # -- Bootstrap intervals -----------------------------------------------------------------------------------------------
 # Values per choice set -> intervals of their weighted means, by the percentile bootstrap over choice sets.

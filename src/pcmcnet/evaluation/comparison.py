@@ -16,7 +16,8 @@ import pyarrow as pa
 from pcmcnet.errors import printable
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, discriminating_metrics, notes_on_omitted_metrics
 from pcmcnet.models.interface.choice_model import Gives
-from pcmcnet.reports.formats import NotebookMixin, ToDictMixin, data_frame
+from pcmcnet.reports.formats import NotebookMixin, ToDictMixin
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 

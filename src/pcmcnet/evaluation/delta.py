@@ -27,7 +27,8 @@ from pcmcnet.evaluation.bootstrap import p_values
 from pcmcnet.models.logit.coefficient_expression import CoefficientExpression
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.models.logit.standard_errors import Errors, z_test
-from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent
+from pcmcnet.reports.frames import data_frame
 
 DeltaMethod = Literal["delta", "krinsky-robb"]
 

@@ -50,7 +50,8 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.saving import state_files
 from pcmcnet.models.logit.standard_errors import FEW_CLUSTERS
 from pcmcnet.progress import show_steps, without_warnings
-from pcmcnet.reports.formats import ResultContent, Summary, data_frame
+from pcmcnet.reports.formats import ResultContent, Summary
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
 from pcmcnet.storage import as_path, differences, json_bytes, parse_json, sole_writer, write_bytes
 

@@ -21,7 +21,8 @@ from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
 from pcmcnet.models.logit.standard_errors import Errors, EstimateRow, estimate_rows
-from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent
+from pcmcnet.reports.frames import data_frame
 
 ErrorKind = Errors | BootstrapErrors | None
 FitStatistics = Mapping[str, float | None]

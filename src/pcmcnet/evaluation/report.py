@@ -8,7 +8,7 @@ are computed. Metrics computed from normalised scores are marked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -157,6 +157,13 @@ class Report(ToDictMixin, NotebookMixin):
 
     def _blocks(self) -> list[Block]:
         return [Table(cells=self._cells()), *map(note, self._notes())]
+
+    _frame_index = "metric"
+
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        for name, value in self.values.items():
+            low, high = self.intervals.get(name, (None, None))
+            yield {"metric": name, "value": value, "low": low, "high": high, "uniform": self.uniform[name]}
 
     @property
     def values(self) -> dict[str, float | None]:

@@ -21,7 +21,8 @@ from pcmcnet.errors import InputError, printable
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, ComparisonRow
 from pcmcnet.evaluation.leaderboard_entries import Use
 from pcmcnet.evaluation.report import FOOTNOTE, MARK
-from pcmcnet.reports.formats import NotebookMixin, ToDictMixin, data_frame, to_json
+from pcmcnet.reports.formats import NotebookMixin, ToDictMixin, to_json
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage import require_folder, sole_writer, write_bytes

@@ -288,6 +288,9 @@ class Audit(ToDictMixin, ReportPartMixin):
     tolerance: float
     notes: tuple[str, ...] = ()
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{k: v for k, v in finding.to_dict().items() if k not in finding.more} for finding in self.findings]
+
     def _short(self) -> str:
         return f"{self.model}: {len(self.obeyed)} of {len(self.findings)} axioms satisfied"
 

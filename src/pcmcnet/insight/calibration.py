@@ -17,7 +17,7 @@ chance, which falls as the number of sets per bin grows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,12 +46,13 @@ from pcmcnet.evaluation.report import Report, evaluate
 from pcmcnet.models.calibrated import Calibrated, find_temperature
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
+from pcmcnet.reports.frames import FrameMixin
 
 LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CalibrationCurve(ToDictMixin):
+class CalibrationCurve(ToDictMixin, FrameMixin):
     """Predicted and observed shares in B bins, in order of increasing probability.
 
     Attributes
@@ -72,6 +73,11 @@ class CalibrationCurve(ToDictMixin):
     high: Floats
     share: Floats
     _derived = ("error",)
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        names = ("predicted", "observed", "low", "high", "share")
+        values = (getattr(self, name) for name in names)
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
     @property
     def error(self) -> float:
@@ -100,6 +106,10 @@ class Calibration(ToDictMixin, ReportPartMixin):
     n_sets: int
     level: float = LEVEL
     _derived = ("error",)
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        curves = {"first": self.first, "alternatives": self.alternatives}
+        return [{"curve": name, **row} for name, curve in curves.items() for row in curve._frame_rows()]
 
     def _short(self) -> str:
         return f"error {self.error:.4f} over {self.n_sets:,} choice sets"
@@ -285,6 +295,21 @@ class FitQuality(ReportPartMixin):
     seen: TrainingOverlap
     warning: str | None = None
     baselines: Comparison | None = None
+
+    _frame_index = "model"
+
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        report = self.report
+        values = {k: v for k, v in report.values.items() if k == "nll" or k.startswith("top_")}
+        rows = [("this model", values, report.intervals, not self.in_sample)]
+        if self.baselines is not None:
+            rows += [(row.label, dict(row.values), row.intervals, True) for row in self.baselines.rows]
+        for label, metrics_of_model, intervals, out_of_sample in rows:
+            row: dict[str, Any] = {"model": label}
+            for name in values:
+                low, high = intervals.get(name, (None, None))
+                row |= {name: metrics_of_model.get(name), f"{name}_low": low, f"{name}_high": high}
+            yield {**row, "out_of_sample": out_of_sample}
 
     def _short(self) -> str:
         nll = self.report.nll

@@ -17,6 +17,7 @@ factor of e.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,11 @@ class Chain(NotebookMixin):
         """Title of the chain: its choice set and, for a mixture, its class."""
         of_class = "" if self.of_class is None else f", class {self.of_class} ({self.share:.0%})"
         return f"choice set {self.choice_set}{of_class}"
+
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        flows, n = self.flows, len(self.labels)
+        for i, j in ((i, j) for i in range(n) for j in range(n) if i != j):
+            yield {"from": self.labels[i], "to": self.labels[j], "rate": self.rates[i, j], "flow": flows[i, j]}
 
     def _short(self) -> str:
         return f"{self.name}, {len(self.labels)} alternatives"

@@ -51,6 +51,7 @@ from pcmcnet.insight.removals import (
 )
 from pcmcnet.insight.table_summary import plain_values
 from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
+from pcmcnet.reports.frames import FrameMixin
 from pcmcnet.reports.tables import TableMixin, markdown_table, text_table
 
 # -- Context search ----------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ class ContextCase(ToDictMixin):
 
 
 @dataclass(frozen=True, slots=True)
-class ContextSearch(ToDictMixin):
+class ContextSearch(ToDictMixin, FrameMixin):
     """Result of :func:`search`: the strongest context effects in a table of choices.
 
     Attributes
@@ -129,6 +130,9 @@ class ContextSearch(ToDictMixin):
     questions: int
     mean: float
     least: float = 0.01
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in case.to_dict().items() if name != "places"} for case in self.cases]
 
     def to_markdown(self) -> str:
         """Return the table and the summary line in Markdown."""
@@ -312,6 +316,9 @@ class ContextEffectTable(ToDictMixin, TableMixin):
                 return effect
         raise InputError(f"no effect of kind {kind!r} was measured.")
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [effect.to_dict() for effect in self.effects]
+
     def _cells(self) -> list[list[str]]:
         heads = ["kind", "a", "b", "c", "share of a without c", "with c", "effect", "expected"]
         rows = []
@@ -420,6 +427,9 @@ class ContextSummary(ReportPartMixin):
     features: tuple[str, str] | None = None
     map: PreferenceMap | None = None
     orders: OrderEffects | None = None
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return self.search._frame_rows()
 
     def _short(self) -> str:
         return f"strongest change in a log-ratio {self.strongest:.2f}"

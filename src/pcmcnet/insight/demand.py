@@ -10,6 +10,7 @@ predicted together, in chunks of bounded size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,13 @@ class DemandCurve(ToDictMixin, TableMixin):
     shares: Floats
     now: Floats
     weights: Floats
+
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        facts = {"column": self.column, "changed": self.changed, "of": self.of}
+        for segment, shares, now in zip(self.segments, self.shares, self.now, strict=True):
+            for point, share in zip(self.points, shares, strict=True):
+                at = {"factor" if self.scaled else "value": point}
+                yield {**facts, "segment": segment, **at, "share": share, "share_now": now}
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} {'times' if self.scaled else 'at'}", *self.segments]

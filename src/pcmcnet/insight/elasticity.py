@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -42,6 +42,7 @@ from pcmcnet.models.logit.logit_effects import (
     weighted_group_means,
 )
 from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.frames import FrameMixin
 from pcmcnet.reports.tables import TableMixin
 
 log = logging.getLogger("pcmcnet")
@@ -281,6 +282,9 @@ class ElasticityTable(ToDictMixin, TableMixin):
                 return row
         raise InputError(f"no segment {segment!r}." + did_you_mean(segment, [row.segment for row in self.rows]))
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{"column": self.column, "kind": self.kind, **asdict(row)} for row in self.rows]
+
     def _cells(self) -> list[list[str]]:
         cross = any(row.other is not None for row in self.rows)
         heads = [f"{self.kind}, {self.column}", "alternatives", "share", "own", *(["other"] if cross else [])]
@@ -323,13 +327,20 @@ class CrossTable(ToDictMixin, TableMixin):
             raise InputError(f"no group {name!r}." + did_you_mean(name, self.names))
         return self.names.index(name)
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [
+            {"column": self.column, "kind": self.kind, "of": of, "when": when, "value": float(self.values[i, j])}
+            for i, of in enumerate(self.names)
+            for j, when in enumerate(self.names)
+        ]
+
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.kind} of row to {self.column} of column", *self.names]
         return [heads, *([n, *(f"{v:.4f}" for v in row)] for n, row in zip(self.names, self.values, strict=True))]
 
 
 @dataclass(frozen=True, eq=False)
-class Responses:
+class Responses(FrameMixin):
     """Result of :func:`elasticity`: the response of every probability to every value of one column.
 
     ``print(result)`` shows the table of average responses.
@@ -464,6 +475,12 @@ class Responses:
         G, offsets = len(groups.names), self.data.offsets
         means = mean_cross_responses(self.values, self._mass, offsets, groups.codes, G)
         return CrossTable(self.column, self.kind, groups.names, means)
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        labels = None if self.data.labels is None else self.data.schema.alternative
+        if self.individual and labels is None:
+            raise InputError(f"{self.column!r} is an individual-level column: use table(by=...).to_frame().")
+        return self.table(labels)._frame_rows()
 
     def __str__(self) -> str:
         if self.individual and self.data.labels is None:  # a table needs segments, which only the caller can choose

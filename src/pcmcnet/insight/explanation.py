@@ -290,6 +290,9 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
     summary: Summary
     histories: Mapping[str, list[dict[str, Any]]]
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return self.summary._frame_rows()
+
     def _short(self) -> str:
         return f"{self.kind}, {self.parameters:,} parameters"
 
@@ -331,6 +334,9 @@ class Explanation(ReportPartMixin):
     names: ColumnNames = DEFAULT_NAMES
     left_out: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [finding.to_dict() for finding in self.findings]
 
     def _short(self) -> str:
         return f"{self.title}; {', '.join(self._parts)}; figures: .plot"

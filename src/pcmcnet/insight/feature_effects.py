@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,9 @@ class NumericEffects(ReportPartMixin):
     sets: int
     others: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [row for table in self.tables for row in table._frame_rows()]
 
     def _short(self) -> str:
         return f"{len(self.tables)} features, demand curves for {', '.join(self.demand) or 'none'}"
@@ -205,6 +208,9 @@ class CategoryEffects(ToDictMixin, TableMixin):
     sets: int
     others: int
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{"column": self.column, **asdict(row)} for row in self.rows]
+
     def _cells(self) -> list[list[str]]:
         heads = [self.column, "frequency", "share", "lift", "95% interval"]
         rows = [
@@ -307,6 +313,9 @@ class AllCategories(ReportPartMixin):
     """Category effects of several columns, in descending order of importance."""
 
     tables: tuple[CategoryEffects, ...]
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [row for table in self.tables for row in table._frame_rows()]
 
     def _short(self) -> str:
         return ", ".join(table.column for table in self.tables)

@@ -102,6 +102,10 @@ class Importance(ToDictMixin, TableMixin):
                 return row
         raise InputError(f"unknown column or group {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        names = ("name", "value", "spread", "low", "high")
+        return [{name: getattr(row, name) for name in names} for row in self.rows]
+
     def _cells(self) -> list[list[str]]:
         heads = ["shuffled", f"increase in {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95% interval"]
         rows = [[r.name, f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in self.rows]

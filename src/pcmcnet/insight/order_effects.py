@@ -33,7 +33,8 @@ from pcmcnet.insight.queries import (
     set_id_of,
 )
 from pcmcnet.insight.removals import extrapolation_warning
-from pcmcnet.reports.formats import FormatsMixin, ResultContent, ToDictMixin, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, ToDictMixin
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import Cells, percent
 
 if TYPE_CHECKING:

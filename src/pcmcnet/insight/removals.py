@@ -229,6 +229,11 @@ class Attribution(ToDictMixin, TableMixin):
         """Change in the probability beyond the proportional loss of a logit, (R,)."""
         return self.p / np.maximum(1 - self.rival_p, MIN_PROBABILITY) - self.without
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        names = ("rivals", "rival_p", "without", "push", "beyond", "change", "change_beyond")
+        columns = zip(*(getattr(self, name) for name in names), strict=True)
+        return [dict(zip(("rival", *names[1:]), row, strict=True)) for row in columns]
+
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit"]
         figures = zip(self.rivals, self.rival_p, self.without, self.push, self.beyond, strict=True)

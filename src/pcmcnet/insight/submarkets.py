@@ -71,7 +71,8 @@ from pcmcnet.insight.queries import alternative_name
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.interface.chain_model import require_class
-from pcmcnet.reports.formats import FormatsMixin, ResultContent, ToDictMixin, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, ToDictMixin
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number, percent
 
 if TYPE_CHECKING:

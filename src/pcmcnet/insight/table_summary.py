@@ -7,8 +7,8 @@ sets. In the mean over all alternatives, the weight of a set is divided equally 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -114,6 +114,14 @@ class TableSummary(ToDictMixin, ReportPartMixin):
     columns: tuple[ColumnSummary, ...]
     labels: tuple[LabelShare, ...]
     unlabelled: str | None = None
+
+    _frame_index = "name"
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [
+            {**asdict(column), "categories": ", ".join(f"{name} {share:.0%}" for name, share in column.categories)}
+            for column in self.columns
+        ]
 
     def _short(self) -> str:
         return f"{self.choice_sets:,} choice sets, {self.alternatives:,} alternatives, {len(self.columns)} columns"
@@ -261,6 +269,11 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
     attribution: Attribution | None = None
     chain: Chain | None = None
     _derived = ("nll",)
+
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        for k, (name, p) in enumerate(zip(self.names, self.p, strict=True)):
+            values = {column: values[k] for column, values in self.columns.items()}
+            yield {"alternative": name, "probability": p, "chosen": k == self.chosen} | values
 
     def _short(self) -> str:
         return f"{self.kind}, choice set {self.choice_set}, {len(self.names)} alternatives"

@@ -100,6 +100,14 @@ class TradeOffs(ToDictMixin, TableMixin):
     sets: int
     members: int = 0
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for row in self.rows:
+            values = {name: value for name, value in asdict(row).items() if name != "ends"}
+            low, high = row.ends or (None, None)
+            rows.append({"reference": self.reference, **values, "interval_low": low, "interval_high": high})
+        return rows
+
     def _cells(self) -> list[list[str]]:
         heads = ["one more unit of", f"is offset by {self.reference}", "quartiles", f"{LEVEL:.0%} interval"]
         rows = []
@@ -263,6 +271,9 @@ class WillingnessToPay(TableMixin):
     def to_dict(self) -> dict[str, Any]:
         """Return the table as JSON-compatible values."""
         return {"column": self.column, "price": self.price, "rows": [asdict(row) for row in self.rows]}
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{"column": self.column, "price": self.price, **asdict(row)} for row in self.rows]
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} in {self.price}", "quartile", "median", "quartile", "price attracts", "left out"]

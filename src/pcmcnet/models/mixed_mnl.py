@@ -60,7 +60,7 @@ from pcmcnet.models.logit.random_coefficients import (
     specify_mixing,
 )
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, infer
-from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import Cells, TableMixin, percent
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import resolve_device

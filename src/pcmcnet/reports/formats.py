@@ -1,4 +1,4 @@
-"""Render sections and results as text, Markdown, HTML, LaTeX, a data frame or notebook output.
+"""Render sections and results as text, Markdown, HTML, LaTeX or notebook output.
 
     HTML        one self-contained page: it fetches nothing, and a content security policy enforces that. It follows
                 the reader's light or dark mode, fits a phone and prints well. A page with plotly figures contains the
@@ -10,7 +10,7 @@
                 parts of an explanation are shown as the sections that `pcmcnet.plots` builds.
 
 A result that consists of facts, one table and notes describes itself once, as :class:`ResultContent`, which all formats
-share. A data frame needs pandas, which is an optional dependency.
+share.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 
 from pcmcnet.errors import ConfigError, InputError, printable
+from pcmcnet.reports.frames import FrameMixin
 from pcmcnet.reports.sections import (
     Block,
     Code,
@@ -59,42 +59,6 @@ from pcmcnet.storage import write_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-# -- Data frames -------------------------------------------------------------------------------------------------------
-
-
-def data_frame(
-    table: pa.Table,
-    *,
-    index: str | None = None,
-    method: str = "to_frame",
-    instead: str = "",
-    integer_objects: bool = False,
-) -> Any:
-    """Return a table as a pandas data frame.
-
-    Parameters
-    ----------
-    table
-        The columns.
-    index
-        Name of the column that becomes the index. If None, the rows are numbered.
-    method, instead
-        Method that was called and its alternative, to be named in the error message if pandas is not installed.
-    integer_objects
-        Whether integers with missing values become objects instead of floating-point numbers. Default False.
-
-    Raises
-    ------
-    InputError
-        If pandas is not installed.
-    """
-    if find_spec("pandas") is None:
-        other = f", or use {instead}" if instead else ""
-        raise InputError(f"{method} needs pandas, which is not installed: pip install pandas{other}.")
-    frame = table.to_pandas(integer_object_nulls=integer_objects)
-    return frame if index is None else frame.set_index(index)
-
 
 # -- HTML --------------------------------------------------------------------------------------------------------------
 
@@ -224,7 +188,7 @@ def to_text(title: str, sections: Sequence[Section]) -> str:
 # -- Notebook ----------------------------------------------------------------------------------------------------------
 
 
-class NotebookMixin:
+class NotebookMixin(FrameMixin):
     """Mixin that displays a result as one line at a Python prompt and as blocks in a notebook."""
 
     __slots__ = ()
@@ -289,8 +253,8 @@ class ResultContent:
         return (*facts, Table(cells=self.cells, rules=self.rules), *map(note, self.notes))
 
 
-class FormatsMixin:
-    """Mixin that formats a result as text, Markdown, HTML or LaTeX. A subclass defines ``_content``."""
+class FormatsMixin(FrameMixin):
+    """Mixin that formats a result as text, Markdown, HTML, LaTeX or a data frame. A subclass defines ``_content``."""
 
     __slots__ = ()
 
@@ -361,12 +325,24 @@ class Summary(FormatsMixin):
     rows: tuple[tuple[str, ...], ...]
     caveats: tuple[str, ...] = ()
 
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        columns = [_numbers_or_text(column) for column in zip(*self.rows, strict=True)]
+        return [dict(zip(self.header, row, strict=True)) for row in zip(*columns, strict=True)]
+
     def _content(self) -> ResultContent:
         notes = tuple(f"Caveat: {caveat}." for caveat in self.caveats)
         return ResultContent(title=self.title, facts=self.facts, cells=[self.header, *self.rows], notes=notes)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _numbers_or_text(cells: Sequence[str]) -> Sequence[str] | list[float | None]:
+    """Return the numbers in the cells of a column, or the cells if they contain other text."""
+    try:
+        return [None if cell in ("", "-") else float(cell.replace(",", "")) for cell in cells]
+    except ValueError:
+        return cells
 
 
 def to_plain_text(*results: object, width: int | None = None) -> str:

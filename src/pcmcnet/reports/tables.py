@@ -19,6 +19,7 @@ from textwrap import fill
 from typing import Any
 
 from pcmcnet.errors import printable
+from pcmcnet.reports.frames import FrameMixin
 
 Cells = Sequence[Sequence[str]]
 
@@ -103,7 +104,7 @@ def _block_text(
     return "\n".join(lines)
 
 
-class TableMixin:
+class TableMixin(FrameMixin):
     """Mixin that formats a table as text, Markdown or notebook output. A subclass defines ``_cells``."""
 
     __slots__ = ()

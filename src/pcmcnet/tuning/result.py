@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -113,6 +113,13 @@ class Tuning(NotebookMixin):
 
     def _blocks(self) -> list[Block]:
         return [Table(cells=self.cells()), note(self.how)]
+
+    _frame_index = "number"
+
+    def _frame_rows(self) -> Iterator[dict[str, Any]]:
+        for trial in self.trials:
+            row = {name: value for name, value in trial.to_dict().items() if name != "options"}
+            yield row | {name: in_words(trial.options[name]) for name in self.best}
 
     @property
     def best_trial(self) -> TrialRecord:

@@ -9,10 +9,11 @@ from typing import Any
 from pcmcnet.checks import require_number
 from pcmcnet.errors import printable
 from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.frames import FrameMixin
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome(ToDictMixin):
+class Outcome(ToDictMixin, FrameMixin):
     """The outcome of a hypothesis test, printed as a sentence that states the decision, followed by notes.
 
     Attributes
@@ -49,6 +50,9 @@ class Outcome(ToDictMixin):
     details: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     _derived = ("rejected",)
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in self.to_dict().items() if name not in ("details", "notes")}]
 
     @property
     def rejected(self) -> bool:

@@ -20,6 +20,7 @@ from pcmcnet.insight.scenarios.offers import ScenarioOffer
 from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.logit.logit_model import LogitModel
 from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.frames import FrameMixin
 from pcmcnet.reports.tables import TableMixin, number, percent
 
 # -- Groups ------------------------------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ _RELATIVE_TOLERANCE = 1e-6  # relative difference of marginal utilities that cou
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerSurplus:
+class ConsumerSurplus(FrameMixin):
     """Change in consumer surplus, with a positive sign for a gain.
 
     Attributes
@@ -165,6 +166,9 @@ class ConsumerSurplus:
     low: float | None
     high: float | None
     total: float
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [asdict(self)]
 
     def __str__(self) -> str:
         ends = "" if self.low is None or self.high is None else f" ({number(self.low)} to {number(self.high)})"

@@ -40,7 +40,8 @@ from pcmcnet.insight.scenarios.market_effects import (
 from pcmcnet.insight.scenarios.offers import ChangeExtent, ScenarioOffer
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.standard_errors import Errors
-from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame, to_json
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, to_json
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
 
 # -- Tables ------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Floats
 from pcmcnet.models.logit.parameter_bounds import listed
-from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import Cells, TableMixin, number
 
 _QUANTILE = 1.96  # 97.5% quantile of the normal distribution

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from pcmcnet.data.columns.ragged import log_softmax_by_set, ordered_pairs, sprea
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.logit.design import Design, empty_sets, require_unit
 from pcmcnet.models.logit.standard_errors import Errors, Ratio
+from pcmcnet.reports.frames import FrameMixin
 
 if TYPE_CHECKING:
     from pcmcnet.models.logit.logit_model import LogitModel
@@ -138,11 +139,14 @@ class Elasticity(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Elasticities:
+class Elasticities(FrameMixin):
     """Own and cross elasticities with respect to one feature, which print as a table."""
 
     column: str
     entries: tuple[Elasticity, ...]
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [{"column": self.column, **entry._asdict()} for entry in self.entries]
 
     def __getitem__(self, pair: tuple[str, str]) -> Elasticity:
         for entry in self.entries:

@@ -34,7 +34,8 @@ from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.logit.convergence import ConvergenceRecord, measure_convergence
 from pcmcnet.models.logit.maximum_likelihood import Maximum
 from pcmcnet.models.logit.parameter_bounds import Parameters, listed
-from pcmcnet.reports.formats import data_frame, to_fragment
+from pcmcnet.reports.formats import to_fragment
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.sections import Table
 from pcmcnet.reports.tables import number
 
@@ -54,6 +55,10 @@ class Ratio(NamedTuple):
     name: str
     value: float
     error: float
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with one row: name, value and error."""
+        return data_frame(pa.Table.from_pylist([self._asdict()]))
 
     def _repr_html_(self) -> str:
         head, row = ["ratio", "value", "standard error"], [self.name, number(self.value), number(self.error)]
