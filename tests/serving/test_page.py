@@ -13,7 +13,7 @@ from PIL import Image
 from browser import needs_chromium
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet, Uniform
-from served_page import answer, cell, expect, get, link, probabilities, serving, settled
+from served_page import answer, cell, expect, get, link, probabilities, serving, settled, with_pictures
 
 pytestmark = needs_chromium
 
@@ -97,6 +97,7 @@ def test_copies_share_their_probability(address: str, visit: Callable[..., Any])
 def test_an_added_alternative_has_medians_of_the_set(address: str, visit: Callable[..., Any]) -> None:
     page = visit(link(address, take=1))
     expect(page.get_by_role("button", name="Delete A", exact=True)).to_be_disabled()
+    with_pictures(page)
     expect(page.get_by_text("The map needs three alternatives")).to_be_visible()
     page.get_by_role("button", name="Add alternative").click()
     first = get(address, "v1/example")["sets"][0]["alternatives"][0]
@@ -114,7 +115,7 @@ def test_a_reload_and_a_link_restore_the_state(address: str, visit: Callable[...
     cell(page, "totalPrice", "B").fill("333.5")
     page.get_by_label("Name of alternative C").fill("Überflug ✈")
     page.get_by_label("dtd", exact=True).fill("9")
-    page.get_by_label("Choice among").select_option("all")
+    with_pictures(page).get_by_label("Choice among").select_option("all")
     before = probabilities(page)
     page.wait_for_timeout(2_000)  # the address is written after a pause
     url = page.url
@@ -124,7 +125,7 @@ def test_a_reload_and_a_link_restore_the_state(address: str, visit: Callable[...
         assert there.url == url
         assert cell(there, "totalPrice", "B").input_value() == "333.5"
         expect(there.get_by_label("Name of alternative Überflug ✈")).to_be_visible()
-        expect(there.get_by_label("Choice among")).to_have_value("all")
+        expect(with_pictures(there).get_by_label("Choice among")).to_have_value("all")
     page.get_by_role("button", name="Reset to example").click()
     expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["sets"][0]["alternatives"]))
     assert cell(page, "totalPrice", "B").input_value() != "333.5"
@@ -137,13 +138,11 @@ def test_a_link_of_another_model_is_reported(address: str, visit: Callable[..., 
 
 
 def test_the_alternative_on_the_map_moves_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
-    page = settled(visit(link(address, take=4), height=1800))
-    page.get_by_label("Increase contrast").check()
-    settled(page)
-    greys = page.locator("#map canvas").evaluate(
+    page = with_pictures(visit(link(address, take=4), height=1800))
+    colours = page.locator("#map canvas").evaluate(
         "c => [...new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)].length"
     )
-    assert greys > 20
+    assert colours > 20
     name = page.locator("[data-map=c] option:checked").inner_text()
     column = page.locator("[data-map=x]").input_value()
     before, bars = float(cell(page, column, name).input_value()), probabilities(page)
@@ -185,7 +184,7 @@ def test_the_three_effects_are_placed_as_in_the_paper(address: str, visit: Calla
 
 def test_flows_are_drawn_and_balanced(address: str, visit: Callable[..., Any]) -> None:
     """Inflow equals outflow for every alternative."""
-    page = settled(visit(link(address, take=4)))
+    page = with_pictures(visit(link(address, take=4)))
     expect(page.locator("#flow .disc")).to_have_count(4)
     arrows = page.locator("#flow .arrow").evaluate_all(
         "all => all.map(({dataset}) => [dataset.from, dataset.to, dataset.flow].map(Number))"
@@ -344,6 +343,7 @@ def test_labels_fit_and_an_indifferent_model_has_no_effects(width: int, visit: C
             return pen.measureText(list.value).width <= room;
         })"""
         assert page.locator("#table .name input").evaluate_all(fits) == [True] * 3
+        with_pictures(page)
         expect(page.locator("#map")).to_contain_text("does not affect the prediction here, so no effects are marked")
         expect(page.locator("#map svg")).not_to_contain_text("is better")
         page.locator("#table .name input").first.fill("ferry")  # new labels are allowed

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.decisions.optimise_offer import NO_OUTSIDE_OPTION
 from pcmcnet.models import MNL, PCMCNet, RandomForest
 
 
@@ -56,8 +57,8 @@ def test_an_offer_notes_a_wrong_sign(make_trips: Any, make_client: Any) -> None:
     model = MNL(formula="price", fixed={"price": 0.2}).fit(data)
     few = {"alternatives": [{"price": p} for p in (3, 5, 9)]}
     answer = make_client(model).post("/v1/offer", json={"set": few, "revenue": "price"}).json()
-    assert answer["notes"] == [*model.sign_caveats.values()]
-    assert len(answer["notes"]) == 1
+    assert answer["notes"] == [NO_OUTSIDE_OPTION, *model.sign_caveats.values()]
+    assert len(answer["notes"]) == 2
 
 
 def test_a_model_of_unknown_structure_gives_a_heuristic_offer(make_trips: Any, make_client: Any) -> None:

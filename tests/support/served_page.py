@@ -76,6 +76,12 @@ def settled(page: Any) -> Any:
     return page
 
 
+def with_pictures(page: Any) -> Any:
+    """Open the preference map and the flows, and wait for them."""
+    settled(page).get_by_text("Context effects: preference map").click()
+    return settled(page)
+
+
 def probabilities(page: Any, kind: str = "main") -> list[float]:
     shown = settled(page).locator(f".bar.{kind}").evaluate_all("bars => bars.map(bar => Number(bar.dataset.p))")
     return list(shown)

@@ -72,6 +72,8 @@ from pcmcnet.training.device import device_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NO_OUTSIDE_OPTION = "without an outside option, everyone chooses one of the alternatives shown"
+
 # -- Structure ---------------------------------------------------------------------------------------------------------
 # How a model's choice probabilities depend on the offer: as chains, as logits, or without a known structure.
 #
@@ -324,7 +326,7 @@ class Offer(ToDictMixin, TableMixin):
             rows.append(["current offer", "", "", number(self.current_value)])
             rows += [[word, ", ".join(names)] for word, names in (("add", self.added), ("drop", self.dropped)) if names]
         if self.outside is None:
-            rows.append(["note", "without an outside option, everyone chooses one of the alternatives shown"])
+            rows.append(["note", NO_OUTSIDE_OPTION])
         rows += [["note", note] for note in self.notes]
         if self.best_for is not None:
             rows.append(["best for", f"{percent(self.best_for)} of the members"])

@@ -68,7 +68,9 @@ class OfferResponse(ResponseModel):
     gap: float | None = Field(description="upper bound on the relative gain of a better offer, or null if unknown")
     added: list[int] = Field(description="indices of alternatives that should be shown but are not available now")
     dropped: list[int] = Field(description="indices of alternatives that are available now but should not be shown")
-    notes: list[str] = Field(description="a sentence for each column whose effect is against its expected sign")
+    notes: list[str] = Field(
+        description="limits of the offer, such as the missing outside option and effects against their expected sign"
+    )
 
 
 class ColumnDescription(ResponseModel):
@@ -77,6 +79,7 @@ class ColumnDescription(ResponseModel):
     name: str
     title: str = Field(description="display name (default: the name of the column)")
     unit: str = Field(description="unit of measurement, or empty if none was declared")
+    money: bool = Field(description="whether the unit is a currency")
     role: str = Field(description="individual, feature, alternative (the label) or available")
     kind: str = Field(description=f"number, category, flag, {', '.join([*KINDS][:-1])} or {[*KINDS][-1]}")
     field: str = Field(description="type of input field on the page, usually the kind")

@@ -15,11 +15,12 @@ import numpy as np
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Numeric
+from pcmcnet.data.columns.names import is_money
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.decisions.branch_and_bound import PROVEN_GAP
 from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue
-from pcmcnet.decisions.optimise_offer import structure_of
+from pcmcnet.decisions.optimise_offer import NO_OUTSIDE_OPTION, structure_of
 from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean, shortened
 from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -92,7 +93,8 @@ def _describe_column(model: ChoiceModel, column: InputColumn) -> dict[str, Any]:
     missing = model.schema.missing == "indicator" and column.role in ("individual", "feature")
     optional = column.role == "available"
     field = KINDS[column.kind].page_field if column.kind in KINDS else column.kind
-    display = {"title": model.schema.names[column.name], "unit": model.schema.names.unit(column.name)}
+    unit = model.schema.names.unit(column.name)
+    display = {"title": model.schema.names[column.name], "unit": unit, "money": is_money(unit)}
     if column.kind == "category":
         facts["categories"] = _all_categories(model, column.name, facts)
     return {**asdict(column), **display, "field": field, "required": not optional, "may_be_null": missing, **facts}
@@ -473,7 +475,7 @@ class Service:
                 found = await self._searcher.search(value, query.rows, query.now, until)
             except PcmcNetError as error:
                 raise unprocessable(shortened(str(error))) from error
-        return query.response(found, self.models[name].sign_caveats.values())
+        return query.response(found, [NO_OUTSIDE_OPTION, *self.models[name].sign_caveats.values()])
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:
         """Return a request for the probabilities of the first ``most`` example choice sets, or of all examples."""

@@ -12,12 +12,20 @@ page show display names and units.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pcmcnet.errors import SchemaError, did_you_mean
 
+_CURRENCY = re.compile(
+    r"[$€£¥₹₩₽₺₪₫฿₴₦¢]|\b(aed|ars|aud|brl|cad|chf|clp|cny|cop|czk|dkk|egp|eur|gbp|hkd|huf|idr|ils|inr|jpy|krw|kwd|mad|mxn"
+    r"|myr|ngn|nok|nzd|pen|php|pkr|pln|qar|ron|rub|sar|sek|sgd|thb|try|twd|uah|usd|vnd|zar"
+    r"|cents?|ct|crowns?|dirhams?|dollars?|euros?|francs?|guilders?|kron[aeor]+|lira|pesos?|pence|penny|pounds?"
+    r"|rand|ringgit|rubles?|rupees?|won|yen|yuan|zloty)\b"
+)
+_RATE = re.compile(r"/|\bper\b|\ba\b")
 _ENTRIES = ("name", "unit")
 _MAX_LETTERS = 60  # a name must fit next to an axis
 
@@ -61,6 +69,17 @@ class ColumnNames:
         """Return a value followed by its unit. For a column without a unit, return the name followed by the value."""
         unit = self.unit(column)
         return f"{value} {unit}" if unit else f"{self[column]} {value}"
+
+
+def is_money(unit: str) -> bool:
+    """Return True if a unit is an amount of money, such as "EUR" or "1,000 $", but not a rate such as "EUR/km".
+
+    Examples
+    --------
+    >>> [is_money(unit) for unit in ("EUR", "1,000 $", "Swiss francs", "EUR/km", "min", "")]
+    [True, True, True, False, False, False]
+    """
+    return bool(_CURRENCY.search(unit.lower())) and not _RATE.search(unit.lower())
 
 
 DEFAULT_NAMES = ColumnNames({})  # the names in the table

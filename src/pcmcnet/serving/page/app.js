@@ -39,6 +39,7 @@ function open(schema, examples) {
   document.title = `${schema.title} – pcmcnet`;
   byId("title").textContent = schema.title;
   byId("model").textContent = describeModel(schema);
+  byId("model").title = describeModel(schema); // a narrow header cuts the text
   byId("loading").hidden = true;
   byId("work").hidden = false;
   showHint();

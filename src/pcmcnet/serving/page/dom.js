@@ -33,3 +33,21 @@ export function breakable(name) {
 export function titled(column) {
   return column.unit ? `${column.title} (${column.unit})` : column.title;
 }
+
+/** Copy a text to the clipboard. Returns whether it worked. Browsers offer `navigator.clipboard` only with https. */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = make("textarea", { class: "off-screen", "aria-hidden": "true" });
+    const focused = document.activeElement;
+    document.body.append(field);
+    field.value = text;
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    focused?.focus();
+    return copied;
+  }
+}

@@ -1,5 +1,6 @@
 // The preference map: the share of a among those who choose a or b, for every position of a third alternative c in two
-// features. Lighter means a larger share, as in figure 2 of the paper. Pointer and arrow keys move c on the map.
+// features. Blue means a larger share than without c, and orange a smaller one, as in the report. Pointer and arrow keys
+// move c on the map.
 
 import { latestRequest, sendRequest } from "./api.js";
 import { make, titled } from "./dom.js";
@@ -36,9 +37,6 @@ export class PreferenceMap {
     for (const role of ["a", "b", "c", "x", "y", "model", "among"]) {
       this.find(role).addEventListener("change", (event) => this.choose(role, event.target.value));
     }
-    this.find("zoom").addEventListener("change", (event) => {
-      this.store.change("map", ({ map }) => (map.zoom = event.target.checked));
-    });
     this.find("png").addEventListener("click", () => this.save());
     this.find("swap").addEventListener("click", () => {
       this.store.change("map", ({ map }) => ([map.a, map.b] = [map.b, map.a]));
@@ -275,7 +273,6 @@ export class PreferenceMap {
       );
     this.find("model").value = map.model;
     this.find("among").value = map.among;
-    this.find("zoom").checked = map.zoom;
   }
 
   save() {
@@ -295,7 +292,7 @@ export class PreferenceMap {
     const effects = this.effectPositions();
     drawMap(this.find("picture"), {
       ...this.grid,
-      zoom: map.zoom,
+      middle: Number.isFinite(this.shares.withoutC) ? this.shares.withoutC : 0.5,
       axes: ["x", "y"].map((axis, k) => ({
         name: this.titleOf(map[axis]),
         scale: this.axis(map[axis]),

@@ -1,9 +1,12 @@
-// The picture of a preference map: greys on a canvas, with axes and marks as SVG above it.
+// The picture of a preference map: colours on a canvas, with axes and marks as SVG above it. Grey is the share without
+// the third alternative, and the full colours are at the largest distance from it.
 
 import { make } from "./dom.js";
 import { percent, pretty } from "./format.js";
 
 const MARGIN = { left: 62, right: 12, top: 10, bottom: 84 };
+const [LESS, SAME, MORE] = [[0xb3, 0x56, 0x1b], [0xee, 0xee, 0xee], [0x20, 0x63, 0x9b]]; // as in the report
+const MIN_REACH = 0.05; // smaller effects get weaker colours
 const STEP = 0.02; // share of the map per press of an arrow key
 
 /** Draw into `root`. `share[j][i]` belongs to (x[i], y[j]); `move` is called with a position when c is moved. */
@@ -18,13 +21,13 @@ export function drawMap(root, picture) {
   const down = MARGIN.top + size + MARGIN.bottom;
   parts.svg.setAttribute("width", across);
   parts.svg.setAttribute("height", down);
-  const greys = picture.zoom ? range(picture.share) : [0, 1];
-  const painted = [picture.share, size, ...greys];
-  if (painted.some((part, k) => part !== parts.painted?.[k])) paint(parts.canvas, picture, size, greys);
+  const scale = colourScale(picture);
+  const painted = [picture.share, size, scale.middle, scale.reach];
+  if (painted.some((part, k) => part !== parts.painted?.[k])) paint(parts.canvas, picture, size, scale);
   parts.painted = painted;
   parts.scene.replaceChildren(
     ...axes(picture, size),
-    ...legend(size, greys, picture.points[0].name),
+    ...legend(size, scale, picture.points[0].name),
     ...Object.entries(picture.effects).map(([name, at]) => effectMark(name, at, picture.points[0].position, size)),
     ...picture.points.filter((point) => point.role !== "c").map((point) => fixedMark(point, picture.points, size)),
   );
@@ -114,17 +117,21 @@ function placeHandle(parts, picture, size) {
 
 // -- parts of the picture ----------------------------------------------------------------------------------------
 
-function range(share) {
-  const all = share.flat().filter((value) => value !== null);
-  if (!all.length) return [0, 1];
-  const [low, high] = [Math.min(...all), Math.max(...all)];
-  const middle = (low + high) / 2;
-  const halfWidth = Math.max((high - low) / 2, 0.01); // noise must not span from black to white
-  return [Math.max(0, middle - halfWidth), Math.min(1, middle + halfWidth)];
+/** The share without the third alternative, and the distance from it at which colours reach full strength. */
+function colourScale({ share, middle }) {
+  const distances = share.flat().map((value) => (value === null ? 0 : Math.abs(value - middle)));
+  return { middle, reach: Math.max(MIN_REACH, ...distances) };
+}
+
+/** The colour of a share as [red, green, blue]. */
+function colour(share, { middle, reach }) {
+  const distance = Math.max(-1, Math.min(1, (share - middle) / reach));
+  const end = distance > 0 ? MORE : LESS;
+  return SAME.map((from, k) => Math.round(from + Math.abs(distance) * (end[k] - from)));
 }
 
 /** Paint the canvas, with linear interpolation between the points of the grid. */
-function paint(canvas, { share, x, y, axes: [across, up] }, size, [low, high]) {
+function paint(canvas, { share, x, y, axes: [across, up] }, size, scale) {
   const n = Math.round(size * Math.min(2, window.devicePixelRatio || 1));
   canvas.width = n;
   canvas.height = n;
@@ -143,8 +150,8 @@ function paint(canvas, { share, x, y, axes: [across, up] }, size, [low, high]) {
       const [i, u] = columns[s];
       const below = share[j][i] * (1 - u) + share[j][i + 1] * u;
       const above = share[j + 1][i] * (1 - u) + share[j + 1][i + 1] * u;
-      const grey = Math.round(20 + (225 * (below * (1 - v) + above * v - low)) / (high - low));
-      pixels[r * n + s] = 0xff000000 + grey * 0x010101; // opaque grey; the alpha byte is the highest
+      const [red, green, blue] = colour(below * (1 - v) + above * v, scale);
+      pixels[r * n + s] = 0xff000000 + blue * 0x10000 + green * 0x100 + red; // opaque; the alpha byte is the highest
     }
   }
   context.putImageData(image, 0, 0);
@@ -195,20 +202,21 @@ function axes({ axes: [x, y] }, size) {
   ];
 }
 
-function legend(size, [low, high], name) {
+function legend(size, scale, name) {
+  const [low, high] = [-1, 1].map((end) => Math.min(1, Math.max(0, scale.middle + end * scale.reach)));
   const top = MARGIN.top + size + 50;
   const steps = 24;
   const width = Math.min(180, size - 140);
   const left = MARGIN.left + (size - width) / 2;
   return [
     ...Array.from({ length: steps }, (_, k) => {
-      const grey = Math.round(20 + (225 * k) / (steps - 1));
+      const [red, green, blue] = colour(low + (k * (high - low)) / (steps - 1), scale);
       return make("rect", {
         x: left + (k * width) / steps,
         y: top,
         width: width / steps + 0.5,
         height: 10,
-        fill: `rgb(${grey} ${grey} ${grey})`,
+        fill: `rgb(${red} ${green} ${blue})`,
       });
     }),
     make("rect", { class: "frame", x: left, y: top, width, height: 10 }),
@@ -217,7 +225,7 @@ function legend(size, [low, high], name) {
     make(
       "text",
       { class: "axis", x: left + width / 2, y: top + 25, "text-anchor": "middle" },
-      `lighter: more people choose ${shorten(name)}`,
+      `blue: more people choose ${shorten(name)}`,
     ),
   ];
 }

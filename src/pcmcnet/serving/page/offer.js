@@ -1,6 +1,10 @@
 // The best offer: which alternatives to show for the largest revenue, or for the largest share of one of them.
 //
 // A button starts the search, because it takes longer than a prediction. A change of the choice set hides the result.
+//
+// The page knows no outside option. If nothing has to stay on offer, the model lets everyone choose what is left, so the
+// best offer would be only the dearest alternative. So the search needs an alternative that is always shown. Revenue is
+// offered for columns in money. If no column is declared as money, the user chooses one.
 
 import { latestRequest } from "./api.js";
 import { make, titled } from "./dom.js";
@@ -14,7 +18,12 @@ export class Offer {
     this.store = store;
     this.report = report;
     this.requestOffer = latestRequest("v1/offer");
-    this.prices = store.features.filter((column) => column.role === "feature" && column.kind === "number");
+    this.numbers = store.features.filter((column) => column.role === "feature" && column.kind === "number");
+    this.money = this.numbers.filter((column) => column.money);
+    this.part("money-line").hidden = this.money.length > 0 || this.numbers.length === 0;
+    this.fill("money", [["", "(none)"], ...this.numbers.map((column) => [column.name, titled(column)])]);
+    this.part("money").addEventListener("change", (event) => this.declare(event.target.value));
+    this.part("keep").addEventListener("change", () => this.requireKept());
     this.part("find").addEventListener("click", () => this.find());
   }
 
@@ -22,17 +31,32 @@ export class Offer {
     return this.root.querySelector(`[data-offer=${name}]`);
   }
 
+  /** Use a column as revenue that the table does not declare as money. */
+  declare(name) {
+    this.money = this.numbers.filter((column) => column.name === name);
+    this.changed("cell");
+    if (this.money.length) this.part("goal").value = `revenue ${name}`;
+  }
+
+  /** Without an alternative that is always shown, there is no meaningful best offer. */
+  requireKept() {
+    const isKept = this.part("keep").value !== "";
+    this.part("find").disabled = !isKept;
+    this.part("why-not").hidden = isKept;
+  }
+
   /** Update the controls to the alternatives on the page, and hide the result. */
   changed(kind) {
     if (UNRELATED_CHANGES.has(kind)) return;
     const { rows } = this.store.value;
     this.fill("goal", [
-      ...this.prices.map((column) => [`revenue ${column.name}`, `revenue from ${titled(column)}`]),
+      ...this.money.map((column) => [`revenue ${column.name}`, `revenue from ${titled(column)}`]),
       ...rows.map((row) => [`target ${row.id}`, `share of ${row.name}`]),
     ]);
-    this.fill("keep", [["", "(none)"], ...rows.map((row) => [String(row.id), row.name])]);
+    this.fill("keep", [["", "(choose)"], ...rows.map((row) => [String(row.id), row.name])]);
     for (const name of ["least", "most"]) this.part(name).max = rows.length;
     this.part("result").hidden = true;
+    this.requireKept();
     this.report(null);
   }
 
@@ -53,7 +77,7 @@ export class Offer {
     return {
       set: this.store.choiceSet(),
       [kind]: kind === "revenue" ? goal : place(goal),
-      keep: keep === "" ? [] : [place(keep)],
+      keep: [place(keep)],
       ...size("least"),
       ...size("most"),
     };

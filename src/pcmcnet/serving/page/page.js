@@ -1,7 +1,7 @@
 // The page: sends changes to the server, and shows the results or errors.
 
 import { drawBars, fullWidth } from "./bars.js";
-import { breakable, debounce, make, titled } from "./dom.js";
+import { breakable, copyText, debounce, make, titled } from "./dom.js";
 import { findProblem, isOutsideTraining, makeField } from "./fields.js";
 import { Flow } from "./flow.js";
 import { percent, sentence } from "./format.js";
@@ -27,6 +27,7 @@ export class Page {
     this.scenarios = new Scenarios(byId("scenarios"), store, (error) => this.showError("scenarios", error));
     this.tables = new Tables(byId("table-dialog"), store);
     byId("map").hidden = !this.map.isPossible;
+    byId("more").hidden = !this.map.isPossible && this.flow === null;
     byId("next-example").hidden = store.examples.length < 2;
     this.predictions = new Predictions(
       store,
@@ -64,6 +65,7 @@ export class Page {
     byId("reset").addEventListener("click", () => this.store.reset());
     byId("mark").addEventListener("click", () => this.mark());
     byId("sort").addEventListener("click", () => this.sort());
+    byId("more").addEventListener("toggle", () => this.schedulePictures());
     byId("share").addEventListener("click", () => this.share());
     window.addEventListener("hashchange", () => {
       const isValid = this.store.readAddress();
@@ -107,6 +109,11 @@ export class Page {
   // -- changes ---------------------------------------------------------------------------------------------------
 
   changed(kind) {
+    if (this.store.isFromLink && !this.isReady()) {
+      const [[column, name, message]] = this.problems();
+      this.leaveLink(`${column} of ${name}: ${message}.`);
+      return;
+    }
     if (kind === "rows" || kind === "all") this.table.build();
     else this.table.refresh();
     for (const field of this.fields)
@@ -144,6 +151,10 @@ export class Page {
   }
 
   showPredictions(error) {
+    if (error?.status === 422 && this.store.isFromLink) {
+      this.leaveLink(this.withNames(error.message));
+      return;
+    }
     this.error = error;
     const { value } = this.store;
     const { main, baseline } = this.predictions;
@@ -160,7 +171,15 @@ export class Page {
     this.schedulePictures();
   }
 
+  /** Replace a choice set that came with the link, and that the model cannot predict, by the example. */
+  leaveLink(reason) {
+    showNotice(`The choice set of this link cannot be predicted, so the example is shown instead. ${reason}`);
+    this.store.reset();
+  }
+
+  /** Update the pictures soon, if they are shown. */
   schedulePictures() {
+    if (!byId("more").open) return;
     byId("pictures").setAttribute("aria-busy", "true");
     this.updatePicturesSoon();
   }
@@ -201,7 +220,9 @@ export class Page {
         retry,
       );
     } else {
-      status.textContent = this.summary();
+      const { baselineError } = this.predictions;
+      const reason = baselineError && `The baseline cannot predict this choice set: ${this.withNames(baselineError.message)}`;
+      status.replaceChildren(this.summary(), ...(reason ? [" ", make("span", { class: "caution" }, reason)] : []));
     }
   }
 
@@ -290,14 +311,15 @@ export class Page {
     container.remove();
   }
 
+  /** Copy the link to the last state that the model has predicted. */
   async share() {
-    this.store.writeAddress();
-    try {
-      await navigator.clipboard.writeText(location.href);
-      byId("share").textContent = "Copied";
-      setTimeout(() => (byId("share").textContent = "Copy link"), 1500);
-    } catch {
+    if (this.store.isPredicted) this.store.writeAddress();
+    else showNotice("The link leads to the last choice set that the model could predict, without the latest changes.");
+    if (!(await copyText(location.href))) {
       showNotice("The link could not be copied. Copy it from the address bar of the browser.");
+      return;
     }
+    byId("share").textContent = "Copied";
+    setTimeout(() => (byId("share").textContent = "Copy link"), 1500);
   }
 }

@@ -13,7 +13,8 @@ export class Predictions {
     this.ready = ready;
     this.show = show;
     this.main = null; // row id -> probability
-    this.baseline = null;
+    this.baseline = null; // null also if the baseline cannot predict the choice set
+    this.baselineError = null;
     this.timer = 0;
     this.running = false;
     this.waiting = false;
@@ -39,16 +40,20 @@ export class Predictions {
     this.running = true;
     const ids = this.store.value.rows.map((row) => row.id);
     const sets = [this.store.choiceSet()];
-    const models = this.store.schema.has_baseline ? ["main", "baseline"] : ["main"];
+    const ask = async (model) => {
+      const { sets: answers } = await sendRequest("v1/probabilities", { sets, model });
+      return new Map(ids.map((id, k) => [id, answers[0].probabilities[k]]));
+    };
+    const baseline = this.store.schema.has_baseline ? ask("baseline").catch((error) => error) : null;
     try {
-      const responses = await Promise.all(models.map((model) => sendRequest("v1/probabilities", { sets, model })));
-      const [main, baseline] = responses.map(
-        ({ sets: [{ probabilities }] }) => new Map(ids.map((id, k) => [id, probabilities[k]])),
-      );
-      this.main = main;
-      this.baseline = baseline ?? null;
+      this.main = await ask("main");
+      const second = await baseline; // an error of the baseline does not hide the result of the model
+      this.baselineError = second instanceof Error ? second : null;
+      this.baseline = this.baselineError ? null : second;
+      if (JSON.stringify(sets) === JSON.stringify([this.store.choiceSet()])) this.store.confirm();
       this.show(null);
     } catch (error) {
+      await baseline;
       this.show(error);
     } finally {
       this.running = false;

@@ -1,8 +1,11 @@
 // The state of the page. It is stored in the address, so that links and reloads restore it. Changes can be undone.
 //
+// The address contains only states that the model has predicted, so that links work for others. Until then, the state
+// is a draft in the storage of the tab, which a reload restores.
+//
 //   individual  {column: value}
 //   rows        [{id, name, values: {column: value}, mark}]   mark: the reference probability for changes
-//   map         {a, b, c: row ids, x, y: features, model, among, zoom}   null: the page chooses
+//   map         {a, b, c: row ids, x, y: features, model, among}   null: the page chooses
 //   scenarios   [{name, individual, rows: [{name, values}]}]   saved by the user
 //
 // A value is a number, a category, one of the kinds in contents.js, or typed text that is not a valid number.
@@ -13,6 +16,8 @@ import { makeSpan } from "./scale.js";
 
 const MAX_UNDO = 100; // earlier states
 const MAX_ADDRESS_LENGTH = 1e6; // characters; browsers do not accept more, so many pictures do not fit
+const DRAFT = "pcmcnet-draft";
+const UNRELATED_CHANGES = ["map", "mark", "scenarios"]; // they do not change the choice set
 const ADDRESS_INTERVAL_MS = 100; // browsers allow 200 changes of the address in 10 seconds
 
 export class Store {
@@ -35,6 +40,8 @@ export class Store {
     this.value = this.fromExample();
     this.saved = this.encode();
     this.addressTimer = 0;
+    this.isPredicted = false; // whether the model has predicted the choice set
+    this.isFromLink = false; // whether the state comes from the address, and nothing has changed since
   }
 
   // -- change ----------------------------------------------------------------------------------------------------
@@ -49,12 +56,14 @@ export class Store {
     if (target === null || target !== this.lastTarget) this.past = [...this.past.slice(1 - MAX_UNDO), this.encode()];
     this.lastTarget = target;
     this.future = [];
+    this.isFromLink = false;
     edit(this.value);
     this.notify(kind);
   }
 
   notify(kind) {
     if (kind === "all") this.spans.clear();
+    if (!UNRELATED_CHANGES.includes(kind)) this.isPredicted = false;
     this.save();
     for (const listener of this.listeners) listener(kind);
   }
@@ -98,7 +107,7 @@ export class Store {
     this.change("all", (value) => {
       value.individual = individual;
       value.rows = rows;
-      value.map = { ...this.newMap(), model: value.map.model, zoom: value.map.zoom };
+      value.map = { ...this.newMap(), model: value.map.model };
     });
   }
 
@@ -218,7 +227,7 @@ export class Store {
   }
 
   newMap() {
-    return { a: null, b: null, c: null, x: null, y: null, model: "main", among: "three", zoom: false };
+    return { a: null, b: null, c: null, x: null, y: null, model: "main", among: "three" };
   }
 
   // -- address ---------------------------------------------------------------------------------------------------
@@ -235,7 +244,7 @@ export class Store {
         row.mark === null ? null : Number(row.mark.toFixed(5)),
         ...this.features.map((column) => row.values[column.name]),
       ]),
-      map: [place(map.a), place(map.b), place(map.c), map.x, map.y, map.model, map.among, map.zoom],
+      map: [place(map.a), place(map.b), place(map.c), map.x, map.y, map.model, map.among],
       scenarios: scenarios.map((scenario) => [
         scenario.name,
         this.individualColumns.map((column) => scenario.individual[column.name]),
@@ -267,7 +276,7 @@ export class Store {
       individual: values(this.individualColumns, individual),
       rows: alternatives.map(([row, ...list]) => ({ name: String(row), values: values(this.features, list) })),
     }));
-    const [a, b, c, x, y, model, among, zoom] = read.map;
+    const [a, b, c, x, y, model, among] = read.map;
     const feature = (name) => (this.features.some((column) => column.name === name) ? name : null);
     return {
       individual: values(this.individualColumns, read.individual),
@@ -278,13 +287,24 @@ export class Store {
         ...{ x: feature(x), y: feature(y) },
         model: model === "baseline" && this.schema.has_baseline ? model : "main",
         among: among === "all" ? "all" : "three",
-        zoom: zoom === true,
       },
     };
   }
 
+  /** Record that the model has predicted the choice set. */
+  confirm() {
+    this.isPredicted = true;
+    this.isFromLink = false;
+    this.save();
+    writeDraft(null);
+  }
+
   /** Write the address immediately, so that a reload loses nothing, but not too often. */
   save() {
+    if (!this.isPredicted) {
+      writeDraft({ address: location.hash, state: this.encode() });
+      return;
+    }
     this.unsaved = this.addressTimer !== 0;
     if (this.unsaved) return;
     this.writeAddress();
@@ -303,12 +323,15 @@ export class Store {
   /** Read the state from the address. Returns true if it is valid, false if not, and null if there is none. */
   readAddress() {
     const hash = location.hash.slice(1);
-    if (!hash) return null;
+    const draft = readDraft();
+    const isDraft = draft !== null && draft.address === location.hash;
+    if (!hash && !isDraft) return null;
     try {
-      const text = fromBase64(hash);
+      const text = isDraft ? draft.state : fromBase64(hash);
       if (text === this.saved) return true;
       this.value = this.decode(text);
       this.saved = text;
+      this.isFromLink = !isDraft;
       return true;
     } catch {
       return false;
@@ -327,6 +350,24 @@ function isWhole(column, example) {
 function letters(k) {
   const last = String.fromCharCode(65 + (k % 26));
   return k < 26 ? last : letters(Math.floor(k / 26) - 1) + last;
+}
+
+/** Store the draft of this tab, or remove it. Pages without storage have no drafts. */
+function writeDraft(draft) {
+  try {
+    if (draft === null) sessionStorage.removeItem(DRAFT);
+    else sessionStorage.setItem(DRAFT, JSON.stringify(draft));
+  } catch {
+    // the storage is full or not allowed
+  }
+}
+
+function readDraft() {
+  try {
+    return JSON.parse(sessionStorage.getItem(DRAFT));
+  } catch {
+    return null;
+  }
 }
 
 function toBase64(text) {

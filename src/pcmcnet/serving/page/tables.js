@@ -63,12 +63,24 @@ export class Tables {
     this.find("message").classList.toggle("bad", isError);
   }
 
+  /** Predict a batch. Choice sets that the baseline cannot predict have no answer; an error of the model is raised. */
+  async predictBatch(batch, model) {
+    try {
+      return (await sendRequest("v1/probabilities", { sets: batch.map(toSet), model })).sets;
+    } catch (error) {
+      if (model === "main" || error.status !== 422) throw error;
+      this.baselineProblem = error.message;
+      return [];
+    }
+  }
+
   /** Predict all sets, in batches that the server accepts, and download the table with the probabilities. */
   async predict() {
     const { schema } = this.store;
     const { sets, cells, separator } = this.table;
     const button = this.find("predict");
     button.disabled = true;
+    this.baselineProblem = null;
     try {
       const models = schema.has_baseline ? ["main", "baseline"] : ["main"];
       const heads = { main: "probability", baseline: "probability_baseline" };
@@ -76,11 +88,14 @@ export class Tables {
       let done = 0;
       for (const batch of splitBatches(sets, schema.limits)) {
         for (const model of models) {
-          const response = await sendRequest("v1/probabilities", { sets: batch.map(toSet), model });
-          batch.forEach((set, k) => set.rows.forEach((row, i) => out[row.at].push(response.sets[k].probabilities[i])));
+          const answers = await this.predictBatch(batch, model);
+          batch.forEach((set, k) => set.rows.forEach((row, i) => out[row.at].push(answers[k]?.probabilities[i] ?? "")));
         }
         done += batch.length;
         this.showMessage(`Predicted ${done} of ${sets.length} choice sets.`, false);
+      }
+      if (this.baselineProblem) {
+        this.showMessage(`The baseline cannot predict all choice sets: ${this.baselineProblem}`, true);
       }
       download(writeCsv(out, separator), "predictions.csv");
     } catch (error) {
