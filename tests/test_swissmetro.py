@@ -90,6 +90,13 @@ def test_the_box_cox_exponent_matches_biogeme(data: pn.ChoiceData) -> None:
     assert model.coefficients["cost/100"] == pytest.approx(-1.079, abs=5e-4)
 
 
+def test_scales_by_group_match_biogeme(data: pn.ChoiceData) -> None:
+    """Biogeme's example b03scale, with a scale of group 2 relative to group 3: log-likelihood -4976.691."""
+    data = read(wide_columns(), individual=["GROUP"])
+    model = pn.MNL(formula="time/100 + cost/100", reference="SM", scale="GROUP", base={"GROUP": "3"}).fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(-4976.691, abs=5e-4)
+
+
 def test_weighted_robust_errors_use_weighted_scores() -> None:
     """The weights of Biogeme's example b02weight, whose log-likelihood is -5273.743.
 

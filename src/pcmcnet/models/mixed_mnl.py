@@ -330,8 +330,29 @@ class MixedPredictions(LogitModel):
         return covariates_of_means(self.mean_designs_, table)
 
     def _columns(self, data: ChoiceData) -> Floats:  # -> (N, K)
-        """Return the columns of the utility."""
-        return utility_columns(self.design_, self.mixing_, self.config.components, data)
+        """Return the columns of the utility, multiplied by the scales of the choice sets."""
+        columns, scale = utility_columns(self.design_, self.mixing_, self.config.components, data), self.design_.scale
+        if scale is None:
+            return columns
+        multipliers = self.mixing_.multipliers(self.estimates_.values)[scale.codes(data)]
+        columns *= spread(multipliers, data.offsets)[:, None]
+        return columns
+
+    def simulated_likelihood(self, data: ChoiceData, persons: Persons) -> SimulatedLikelihood:
+        """Return the simulated likelihood of the choices of persons, with the draws of the fit.
+
+        Parameters
+        ----------
+        data
+            Choice sets with known choices.
+        persons
+            Persons with their own coefficients.
+        """
+        columns = utility_columns(self.design_, self.mixing_, self.config.components, data)
+        sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a simulated likelihood"))
+        keys, covariates = hash_ids(self._ids(data)[persons.first]), self._covariates(persons.table)
+        draws, groups = self.population_.draws, group_codes(self.design_, data)
+        return SimulatedLikelihood.of(sets, persons.number, keys, covariates, self.mixing_, draws, 0.0, groups)
 
     def _draws(self, mixing: MixingDistribution, number: int, seed: int, device: torch.device) -> PersonDraws:
         config = self.config
@@ -365,7 +386,10 @@ class MixedPredictions(LogitModel):
             return None  # means change, too: the caller uses finite differences
         if column not in self.design_.codes:
             return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
-        return mixed_slopes(self.population_, self.design_, data, column, self._columns, self._covariates)
+        design = self.design_
+        if design.scale is not None:
+            design = replace(design, multipliers=self.mixing_.multipliers(self.estimates_.values)[1:])
+        return mixed_slopes(self.population_, design, data, column, self._columns, self._covariates)
 
     def conditional(self, data: Any, cost: str | None = None) -> ConditionalCoefficients:
         """Return conditional means and standard deviations of each person's random coefficients, given the choices.
@@ -392,12 +416,9 @@ class MixedPredictions(LogitModel):
         """
         sets = self._read(data, chosen=True)
         persons, mixing = self._persons(sets, None), self.mixing_
-        chosen = sets.require_chosen("the coefficients of persons")
-        whole = LogitLikelihood.from_matrix(self._columns(sets), sets.offsets, chosen)
         ids = self._ids(sets)[persons.first]
         cost_column = None if cost is None else self._cost_column(cost)
-        covariates, draws = self._covariates(persons.table), self.population_.draws
-        likelihood = SimulatedLikelihood.of(whole, persons.number, hash_ids(ids), covariates, mixing, draws, 0.0)
+        likelihood = self.simulated_likelihood(sets, persons)
         means, deviations = likelihood.conditional(self.estimates_.values, cost_column)
         random = [r.column for r in mixing.random]
         if cost_column is None:
@@ -551,6 +572,11 @@ def utility_columns(
     return np.hstack([columns, in_nest.reshape(len(labels), len(nests))[data.labels.codes]])
 
 
+def group_codes(design: Design, data: ChoiceData) -> Ints | None:  # -> (S,)
+    """Return the scale group of each choice set, or None if all choice sets have the same scale."""
+    return None if design.scale is None else design.scale.codes(data)
+
+
 def labels_of(data: ChoiceData) -> tuple[str, ...]:
     """Return the labels of a table, indexed by code. Raise InputError if the table has no labels."""
     if data.labels is None:
@@ -610,13 +636,13 @@ class MixedMNL(MixedPredictions):
         sets, chosen, clusters = self._prepare(train)
         persons = self._persons(sets, clusters)
         if design is None:
-            design = self._require_linear(self._learn_design(sets, wtp_space=None))
+            design = self._require_supported(self._learn_design(sets, wtp_space=None))
         plain = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
         # 2. The mixing distribution. All coefficients must be identified.
         mean_designs = self._learn_mean_designs(persons)
         mixing = self._specify(design, mean_designs, sets)
         mnl_parameters = self._mnl_parameters(design, mixing)
-        require_identified(plain.z, design.names, mnl_parameters)
+        require_identified(plain.z, design.columns, mnl_parameters)
         columns = utility_columns(design, mixing, config.components, sets)
         whole = LogitLikelihood.from_matrix(columns, sets.offsets, chosen)
         require_varying_columns(whole.z, mixing)
@@ -629,12 +655,12 @@ class MixedMNL(MixedPredictions):
         within = self._parameters(design, mixing.names, mixing.start(b, 1 / whole.spread))
         # 4. Maximise the simulated likelihood. The draws of a person depend only on the seed and the person's id.
         keys, device = hash_ids(self._ids(sets)[persons.first]), resolve_device(run.device)
-        covariates = covariates_of_means(mean_designs, persons.table)
+        covariates, groups = covariates_of_means(mean_designs, persons.table), group_codes(design, sets)
 
         def make(number: int, which: int) -> SimulatedLikelihood:
             draws = self._draws(mixing, number, run.seed ^ (which << 32), device)
             memory = 0.0 if which else config.memory * 2**30  # the second set of draws is used only once
-            return SimulatedLikelihood.of(whole, persons.number, keys, covariates, mixing, draws, memory)
+            return SimulatedLikelihood.of(whole, persons.number, keys, covariates, mixing, draws, memory, groups)
 
         search = SimulatedSearch(
             make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter
@@ -654,7 +680,8 @@ class MixedMNL(MixedPredictions):
             prior_score=None if maximum.prior_score is None else maximum.prior_score * signs,
         )
         constants = self._constants_log_likelihood(design, plain, sets.weights)
-        estimates = infer(best, within, sets.weights, sets.sizes, clusters, constants_log_likelihood=constants)
+        null = np.where(np.isin(mixing.names, mixing.scales), 1.0, 0.0)
+        estimates = infer(best, within, sets.weights, sets.sizes, clusters, null, constants)
         estimates = estimates.with_unbounded([mixing.names[k] for k in np.flatnonzero(maximum.diverges)])
         self._warn_unbounded(estimates)
         record = MixedRecord(
@@ -663,6 +690,13 @@ class MixedMNL(MixedPredictions):
         return FittedMixture(
             design=design, estimates=estimates, record=record, mixing=mixing, mean_designs=mean_designs
         )
+
+    def _require_supported(self, design: Design) -> Design:
+        """Return the design, or raise ConfigError if the mixed logit does not support it."""
+        if design.scale is not None and design.offset is not None:
+            raise ConfigError("scale with an offset is not supported by MixedMNL: remove one of them, or use mnl.")
+        self._require_linear(replace(design, scale=None))
+        return design
 
     def _learn_mean_designs(self, persons: Persons) -> dict[str, IndividualDesign]:
         """Learn the covariates of the means of random coefficients."""

@@ -65,7 +65,7 @@ class MNL(LogitModel):
         # 2. The parameters, and the likelihood at their starting values. All coefficients must be identified.
         form = design.form
         within = self._parameters(design, form.names, form.null_values)
-        columns = design.with_exponents(within.start).matrix(sets)
+        columns = design.at(within.start).matrix(sets)
         problem = LogitLikelihood.from_matrix(columns, sets.offsets, chosen, sets.expansion)
         require_identified(problem.z, form.columns, within)
         # 3. Maximise: by Newton's method if the utility is linear; else from the maximum with the exponents fixed.

@@ -232,11 +232,13 @@ def test_steps_are_limited() -> None:
 # -- Nonlinear likelihood ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("scale", [None, "purpose"])
 @pytest.mark.parametrize("cost", [None, "price/10"])
-def test_scores_are_derivatives_of_log_probabilities(cost: str | None) -> None:
-    data = read(trips(40, single=True), alternative="mode", features=["price", "minutes", "comfort"])
+def test_scores_are_derivatives_of_log_probabilities(cost: str | None, scale: str | None) -> None:
+    roles = {"features": ["price", "minutes", "comfort"], "individual": ["purpose"]}
+    data = read(trips(40, single=True), alternative="mode", **roles)
     formula = "price/10 + comfort:boxcox(minutes)/60 + minutes[car] | 1 | boxcox(minutes)/60"
-    design = Design.learn(formula, data, cost=cost)
+    design = Design.learn(formula, data, cost=cost, scale=scale)
     chosen = data.require_chosen("a test")
     logit = NonlinearLogitLikelihood(partial(design.linearised, data), data)
     theta = np.random.default_rng(0).normal(size=len(design.names)) / 4

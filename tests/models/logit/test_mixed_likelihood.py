@@ -18,6 +18,7 @@ from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistrib
 
 NORMAL = Distribution("normal")
 COLUMNS = ("a", "b", "c")
+GROUPS = np.array([0, 1, 2, 0, 2, 1, 1, 0, 1])  # of the sets, if there are scales
 
 
 class OneUpOneDown(PersonDraws):
@@ -35,10 +36,12 @@ def random(**laws: str) -> tuple[RandomCoefficient, ...]:
 def problem(
     mixing: MixingDistribution, *, draws: int = 30, seed: int = 0, scale: float = 1.0, **changes: Any
 ) -> SimulatedLikelihood:
-    """Nine sets of two to five alternatives, by four persons."""
+    """Nine sets of two to five alternatives, by four persons; sets of a person may have different scales."""
     rng = np.random.default_rng(seed)
     sizes = np.array([1, 4, 2, 3, 1, 2, 4, 1, 3])
     z = rng.standard_normal((sizes.sum(), len(mixing.columns))) * scale
+    group = np.repeat(GROUPS, sizes)
+    z = np.hstack([z, group[:, None] == np.arange(1, 1 + len(mixing.scales))])
     person = np.array([0, 1, 0, 2, 1, 1, 3, 3, 0])
     individual = rng.standard_normal((4, len(mixing.who)))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -64,6 +67,13 @@ MIXINGS = {
         COLUMNS, 2, random(a="normal", b="+lognormal", c="normal"), group=(0, 1), cost=1
     ),
     "component": MixingDistribution(COLUMNS, 2, random(b="normal", c="normal")),
+    "scales": MixingDistribution(COLUMNS, 3, random(a="normal", c="-lognormal"), scales=("scale[u]", "scale[w]")),
+    "scales of worths": MixingDistribution(
+        COLUMNS, 3, random(a="-lognormal", c="normal"), cost=0, scales=("scale[u]", "scale[w]")
+    ),
+    "scales of components": MixingDistribution(
+        COLUMNS, 2, random(a="normal", b="+truncated-normal", c="normal"), scales=("scale[u]", "scale[w]")
+    ),
     "turned": MixingDistribution(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
 }
 
@@ -100,7 +110,9 @@ def test_the_likelihood_averages_products_over_draws(name: str) -> None:
             b[[k for k in range(mixing.located) if k != mixing.cost]] *= -b[mixing.cost]
         total = np.zeros(sets.draws.number)
         for t in np.flatnonzero(sets.person == n):
-            v = sets.z[sets.offsets[t] : sets.offsets[t + 1]] @ b
+            v = sets.z[sets.offsets[t] : sets.offsets[t + 1], :3] @ b
+            if mixing.scales:
+                v *= (1.0, *x[-2:])[GROUPS[t]]
             total += log_softmax(np.vstack([np.zeros(v.shape[1]), v]), axis=0)[0]
         expected[n] = logsumexp(total) - math.log(sets.draws.number)
     np.testing.assert_allclose(sets.evaluate(x, "float64")[0], expected, rtol=1e-12)

@@ -160,7 +160,9 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
     require_estimated(model, "the test")
     sets = require_training_sets(model, data)
     if not model.design_.form.is_linear:
-        raise InputError("the test needs a utility that is linear in its parameters: remove boxcox(x) and wtp_space.")
+        raise InputError(
+            "the test needs a utility that is linear in its parameters: remove boxcox(x), wtp_space and scale."
+        )
     constrained = (*model.estimates_.fixed, *model.estimates_.at_bound)
     if constrained:
         raise InputError(

@@ -16,7 +16,6 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
@@ -27,10 +26,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.latent_class_mnl import LatentClassMNL
 from pcmcnet.models.logit.column_sketch import outside_span
-from pcmcnet.models.logit.draws import hash_ids
-from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
-from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
 from pcmcnet.models.logit.parameter_bounds import listed
 from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS
 from pcmcnet.models.mixed_mnl import MixedMNL
@@ -73,13 +69,8 @@ def _latent_class(model: LatentClassMNL, data: ChoiceData) -> Floats:
 def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
     """Return the simulated log-likelihood of each person under a mixed logit."""
     assert isinstance(model, MixedMNL)
-    persons, mixing = Persons.of(data, "person"), model.mixing_
-    columns = model._columns(data)
-    sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a likelihood"))
-    draws = model._draws(mixing, model.config.draws, model.table_.seed, torch.device("cpu"))
-    keys, covariates = hash_ids(model._ids(data)[persons.first]), model._covariates(persons.table)
-    problem = SimulatedLikelihood(sets.z, sets.offsets, persons.number[sets.sets], keys, covariates, mixing, draws, 0.0)
-    return problem.evaluate(model.estimates_.values, "float64", scores=False)[0]
+    likelihood = model.simulated_likelihood(data, Persons.of(data, "person"))
+    return likelihood.evaluate(model.estimates_.values, "float64", scores=False)[0]
 
 
 # -- Likelihood ratio --------------------------------------------------------------------------------------------------
@@ -87,7 +78,8 @@ def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
 _ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
 # Options that may differ between nested models.
 _MAY_DIFFER = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")
-_LOG_SUM, _ALLOCATION, _EXPONENT = "logsum", "alpha[", "lambda["  # prefixes of the names of parameters
+_LOG_SUM, _ALLOCATION = "logsum", "alpha["  # prefixes of the names of parameters
+_NONLINEAR = {"lambda[": "exponents", "scale[": "scales"}  # parameters that a linear utility does not have
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
@@ -256,8 +248,9 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
     if not_in_large:
         names = listed(not_in_large)
         return [f"nesting is assumed, although the larger model has no coefficient {names}"]
+    may_differ = (*_MAY_DIFFER, *(["scale", "base"] if small.design_.scale is None else []))
     options = [
-        {name: value for name, value in model.identity["options"].items() if name not in _MAY_DIFFER}
+        {name: value for name, value in model.identity["options"].items() if name not in may_differ}
         for model in (small, large)
     ]
     if type(small) is type(large) and options[0] != options[1]:
@@ -284,12 +277,13 @@ def _require_nested_structure(small: LogitModel, large: LogitModel) -> None:
             f"the models are not nested: {second} has no special case with the parameters {listed(beyond_mnl)} of this "
             f"{first}. Use pcmcnet.vuong, which compares models that are not nested."
         )
-    exponents = [name for name in _free(small) if name.startswith(_EXPONENT)]
-    if exponents and not large.design_.form.curves:
-        raise InputError(
-            f"the models are not nested: the smaller model estimates {listed(exponents)}, and the larger model has no "
-            f"exponents. Use pcmcnet.vuong, which compares models that are not nested."
-        )
+    for prefix, kind in _NONLINEAR.items():
+        nonlinear = [name for name in _free(small) if name.startswith(prefix)]
+        if nonlinear and not any(name.startswith(prefix) for name in large.estimates_.names):
+            raise InputError(
+                f"the models are not nested: the smaller model estimates {listed(nonlinear)}, and the larger model has "
+                f"no {kind}. Use pcmcnet.vuong, which compares models that are not nested."
+            )
     random = _random_columns_outside(small, large)
     if random:
         raise InputError(

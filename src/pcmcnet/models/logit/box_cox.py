@@ -40,22 +40,24 @@ def box_cox_slope(x: Floats, exponent: float) -> Floats:
 
 
 # -- From the parameters of a utility to the coefficients of its columns -----------------------------------------------
-# A utility is v = X(lambda) b, with parameters theta = (beta, lambda). In a utility that is linear in its parameters
-# there is no lambda, and b = beta. Two specifications are nonlinear:
+# A utility is v = X(lambda, mu) b, with parameters theta = (beta, lambda, mu). In a utility that is linear in its
+# parameters there are no lambda and mu, and b = beta. Three specifications are nonlinear:
 #
 #     Box-Cox         the exponent lambda of a column boxcox(x) of X is a parameter          (Box & Cox, 1964)
 #     WTP space       b_cost = beta_cost, and b_k = -beta_cost beta_k for the others         (Train & Weeks, 2005)
+#     scales          the rows of X in choice sets of group g are multiplied by mu_g         (Swait & Louviere, 1993)
 #
 # In WTP space v = beta_cost (cost - sum_k beta_k x_k), where beta_k is the willingness to pay for one unit of x_k, in
 # units of cost. It is positive for attractive attributes if beta_cost < 0. An offset keeps its coefficient of 1.
 #
-# The likelihoods are written for linear utilities. With D_j = dX / d lambda_j and M = [X, D_1 b, ..., D_J b], the
-# linear utility M c equals v at c = (b, 0), and the derivative of v in theta is M G with G = [[db / dbeta, 0], [0, 1]].
+# The likelihoods are written for linear utilities. With the derivatives D_j of X in lambda_j or mu_j, and
+# M = [X, D_1 b, D_2 b, ...], the linear utility M c equals v at c = (b, 0), and the derivative of v in theta is M G
+# with G = [[db / dbeta, 0], [0, 1]].
 # Evaluated at c = (b, 0), the likelihood of M c is therefore that of v, and its scores times G are the scores in theta.
 
 
 class LinearisedUtility(NamedTuple):
-    """A utility linearised at given parameters: the arrays M (N, L + J), c (L + J,) and G (L + J, K)."""
+    """A utility linearised at given parameters: the arrays M (N, K), c (K,) and G (K, K)."""
 
     matrix: Floats
     coefficients: Floats
@@ -65,35 +67,41 @@ class LinearisedUtility(NamedTuple):
 class UtilityForm(NamedTuple):
     """Description of how a utility depends on its parameters.
 
-    The utility has L columns. ``curves`` lists the J columns of the table with a Box-Cox exponent to estimate. In WTP
-    space, ``cost`` is the column in whose units the other parameters are measured.
+    The utility has L columns. ``curves`` lists the J columns of the table with a Box-Cox exponent to estimate, and
+    ``scales`` the names of the G scale parameters. In WTP space, ``cost`` is the column in whose units the other
+    parameters are measured.
     """
 
     columns: tuple[str, ...]
     curves: tuple[str, ...] = ()
     cost: str | None = None
     offset: str | None = None
+    scales: tuple[str, ...] = ()
 
     @property
     def is_linear(self) -> bool:
         """Whether the parameters are the coefficients of the columns."""
-        return not self.curves and self.cost is None
+        return not self.curves and not self.scales and self.cost is None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the K = L + J parameters."""
+        """Names of the K = L + J + G parameters."""
         unchanged = (self.cost, self.offset)
         betas = (c if self.cost is None or c in unchanged else f"wtp[{c}]" for c in self.columns)
-        return (*betas, *(f"lambda[{curve}]" for curve in self.curves))
+        return (*betas, *(f"lambda[{curve}]" for curve in self.curves), *self.scales)
 
     @property
     def null_values(self) -> Floats:
-        """Values (K,) under the null hypothesis and default starting values: 0 for coefficients, 1 for exponents."""
-        return np.repeat([0.0, 1.0], [len(self.columns), len(self.curves)])
+        """Values (K,) under the null hypothesis and at the start: 0 for coefficients, 1 for exponents and scales."""
+        return np.repeat([0.0, 1.0], [len(self.columns), len(self.curves) + len(self.scales)])
 
     def exponents(self, values: Floats) -> Floats:  # (K,) -> (J,)
         """Return the exponents lambda."""
-        return values[len(self.columns) :]
+        return values[len(self.columns) : len(self.columns) + len(self.curves)]
+
+    def multipliers(self, values: Floats) -> Floats:  # (K,) -> (G,)
+        """Return the scales mu."""
+        return values[len(self.columns) + len(self.curves) :]
 
     def coefficients(self, values: Floats) -> Floats:  # (K,) -> (L,)
         """Return the coefficients b of the columns."""
@@ -103,18 +111,18 @@ class UtilityForm(NamedTuple):
             b[self._wtp_columns()] *= -b[at]
         return b
 
-    def parameters(self, coefficients: Floats, exponents: Floats) -> Floats:  # (L,), (J,) -> (K,)
-        """Return the parameters theta for given coefficients and exponents, as the inverse of ``coefficients``."""
+    def parameters(self, coefficients: Floats, others: Floats) -> Floats:  # (L,), (J + G,) -> (K,)
+        """Return the parameters theta for given coefficients, exponents and scales; the inverse of ``coefficients``."""
         beta = coefficients.copy()
         if self.cost is not None:
             at = self.columns.index(self.cost)
             if beta[at] == 0:
                 raise TrainingError(f"the coefficient of {self.cost!r} is 0, so willingness to pay is not defined.")
             beta[self._wtp_columns()] /= -beta[at]
-        return np.concatenate([beta, exponents])
+        return np.concatenate([beta, others])
 
     def chain(self, values: Floats) -> Floats:  # (K,) -> (K, K)
-        """Return the Jacobian G of the coefficients and exponents with respect to theta."""
+        """Return the Jacobian G of the coefficients, exponents and scales with respect to theta."""
         out = np.eye(len(values))
         if self.cost is not None:
             at, wtp = self.columns.index(self.cost), self._wtp_columns()

@@ -5,7 +5,7 @@ Levels, reference levels and means are learnt only from the training part and ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import zip_longest
@@ -17,6 +17,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
 from pcmcnet.data.columns.connected import connected_groups
+from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.outside import with_filled_outside_features
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logit.box_cox import LinearisedUtility, UtilityForm
@@ -43,6 +44,7 @@ from pcmcnet.models.logit.formula import (
     row_name,
     with_offset,
 )
+from pcmcnet.models.logit.scale_groups import ScaleGroups
 
 # -- Dummy variables of labels, for constants and alternative-specific coefficients ------------------------------------
 
@@ -240,16 +242,19 @@ class Design:
     offset: str | None = None  # the column with a coefficient of 1
     exponents: Mapping[str, float] = field(default_factory=dict)  # of Box-Cox terms that estimate one; default 1
     groups: tuple[LabelGroup, ...] = ()  # of labels that no chain of choice sets connects with the reference
+    scale: ScaleGroups | None = None  # groups of choice sets whose utilities have their own scale
+    multipliers: Floats | None = None  # (G,) scales of the groups; default 1
 
     @cached_property
     def form(self) -> UtilityForm:
         """Description of how the coefficients depend on the parameters."""
         curves = dict.fromkeys(f.column for term in self.terms.terms for f in term.factors if f.is_curve)
-        return UtilityForm(self.columns, tuple(curves), self.cost, self.offset)
+        scales = () if self.scale is None else self.scale.names
+        return UtilityForm(self.columns, tuple(curves), self.cost, self.offset, scales)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters: one for each column, then one for each exponent to estimate."""
+        """Names of the parameters: one for each column, each exponent to estimate, and each scale to estimate."""
         return self.form.names
 
     @property
@@ -270,6 +275,7 @@ class Design:
         base: Mapping[str, str] | None = None,
         offset: str | None = None,
         cost: str | None = None,
+        scale: str | None = None,
         leave_out: frozenset[str] = frozenset(),
     ) -> Design:
         """Learn a design from the training part.
@@ -292,12 +298,16 @@ class Design:
         cost
             Column of the utility in whose units the other parameters are measured (WTP space). If None (default), the
             model is in preference space.
+        scale
+            Individual-level column whose groups have their own scale of utility. ``base`` may contain the group with a
+            scale of 1. If None (default), all choice sets have the same scale.
         leave_out
             Features that ``.`` does not include.
         """
         # 1. The terms of the utility: replace every dot by columns, and add the offset.
-        data = with_filled_outside_features(data)
-        written, base = parse_formula(formula), require_levels(base or {}, data)
+        data, base = with_filled_outside_features(data), dict(base or {})
+        groups_of_sets = None if scale is None else ScaleGroups.learn(scale, data, base.pop(scale, None))
+        written, base = parse_formula(formula), require_levels(base, data)
         terms = resolve(written, data, leave_out)
         terms = terms if offset is None else with_offset(terms, offset, data, written.generic)
         # 2. Levels and scales of the columns. The outside option has no features, so its rows do not count.
@@ -333,13 +343,15 @@ class Design:
         )
         # 5. WTP space needs a cost with a constant marginal utility.
         offset_column = None if offset is None else backquoted(offset)
-        design = replace(design, columns=tuple(names), cost=cost, offset=offset_column, groups=groups)
+        design = replace(
+            design, columns=tuple(names), cost=cost, offset=offset_column, groups=groups, scale=groups_of_sets
+        )
         if cost is not None:
             require_unit(design, no_rows, cost)
         return design
 
     def matrix(self, data: ChoiceData, slope_in: str | None = None) -> Floats:  # -> (N, L)
-        """Return the design matrix, with a row for each alternative.
+        """Return the design matrix, with a row for each alternative, multiplied by the scales of the choice sets.
 
         If ``slope_in`` is a Box-Cox column, return the derivative of the matrix with respect to the exponent of that
         column.
@@ -347,27 +359,61 @@ class Design:
         numbers, names = self._build(data, slope_in)
         if tuple(names) != self.columns:
             raise ArtifactError(_MISMATCH)
+        if self.scale is not None and self.multipliers is not None:
+            by_set = self.scale.multipliers(data, self.multipliers)
+            numbers[:, self._scaled_columns] *= spread(by_set, data.offsets)[:, None]
         return numbers
 
-    def with_exponents(self, values: Floats) -> Design:  # (K,)
-        """Return the design with the exponents taken from ``values``."""
-        if not self.form.curves:
+    @cached_property
+    def _scaled_columns(self) -> Ints:
+        """Columns that the scale of a choice set multiplies: all but the offset."""
+        return np.array([k for k, name in enumerate(self.columns) if name != self.offset], np.int64)
+
+    def at(self, values: Floats) -> Design:  # (K,)
+        """Return the design with the exponents and scales taken from ``values``."""
+        if not (self.form.curves or self.form.scales):
             return self
         exponents = self.form.exponents(values).tolist()
-        return replace(self, exponents=dict(zip(self.form.curves, exponents, strict=True)))
+        return replace(
+            self,
+            exponents=dict(zip(self.form.curves, exponents, strict=True)),
+            multipliers=self.form.multipliers(values) if self.scale is not None else None,
+        )
 
     def utilities(self, data: ChoiceData, values: Floats) -> Floats:  # (K,) -> (N,)
         """Return the utility of each alternative at the given parameters."""
-        utilities: Floats = self.with_exponents(values).matrix(data) @ self.form.coefficients(values)
+        utilities: Floats = self.at(values).matrix(data) @ self.form.coefficients(values)
         return utilities
 
     def linearised(self, data: ChoiceData, values: Floats) -> LinearisedUtility:  # (K,)
         """Return the linear utility with the same value and derivatives at the given parameters."""
-        design, b = self.with_exponents(values), self.form.coefficients(values)
-        with np.errstate(invalid="ignore", over="ignore"):  # a large exponent overflows; the likelihood is then -inf
-            slopes = [design.matrix(data, curve) @ b for curve in self.form.curves]
-            numbers = np.column_stack([design.matrix(data), *slopes])
-        return LinearisedUtility(numbers, np.append(b, np.zeros(len(slopes))), self.form.chain(values))
+        return self.lineariser(data)(values)
+
+    def lineariser(self, data: ChoiceData) -> Callable[[Floats], LinearisedUtility]:
+        """Return a function that maps parameters (K,) to :meth:`linearised`, for repeated use."""
+        # 1. What does not depend on the parameters: the group of each alternative and, without exponents, the matrix.
+        form, unscaled, scaled = self.form, replace(self, multipliers=None), self._scaled_columns
+        group = None if self.scale is None else spread(self.scale.codes(data), data.offsets)
+        constant = None if form.curves else unscaled.matrix(data)
+
+        def linearise(values: Floats) -> LinearisedUtility:
+            b, design = form.coefficients(values), replace(unscaled.at(values), multipliers=None)
+            with np.errstate(invalid="ignore", over="ignore"):  # a large exponent overflows; the likelihood is -inf
+                # 2. The matrix, and its derivatives in the exponents times b.
+                x = design.matrix(data) if constant is None else constant
+                slopes = [design.matrix(data, curve) @ b for curve in form.curves]
+                if group is not None:
+                    # 3. The derivative in a scale is the utility before scaling, in the choice sets of its group.
+                    mu, utility = np.append(1.0, form.multipliers(values))[group], x[:, scaled] @ b[scaled]
+                    slopes = [mu * slope for slope in slopes]
+                    slopes += [np.where(group == g + 1, utility, 0.0) for g in range(len(form.scales))]
+                    x = x.copy()
+                    x[:, scaled] *= mu[:, None]
+            return LinearisedUtility(
+                np.column_stack([x, *slopes]), np.append(b, np.zeros(len(slopes))), form.chain(values)
+            )
+
+        return linearise
 
     def sources(self, data: ChoiceData) -> list[str]:
         """Return the term of each column as written in a formula, where "1" stands for the constants."""
@@ -495,6 +541,7 @@ class Design:
             "cost": self.cost,
             "offset": self.offset,
             **({"groups": [asdict(group) for group in self.groups]} if self.groups else {}),
+            **({} if self.scale is None else {"scale": asdict(self.scale)}),
         }
 
     @classmethod
@@ -516,7 +563,8 @@ class Design:
                 raise ValueError("unknown columns of a group of labels")
             if not {name for group in groups for name in group.labels} <= {*(labels.levels if labels else ())}:
                 raise ValueError("unknown labels of a group of labels")
-            return cls(entries["formula"], terms, codes, labels, columns, cost, offset, groups=groups)
+            scale = None if entries.get("scale") is None else ScaleGroups.from_dict(entries["scale"])
+            return cls(entries["formula"], terms, codes, labels, columns, cost, offset, groups=groups, scale=scale)
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
                 f"the saved design is incomplete or damaged ({error!r}): save the model again."

@@ -198,7 +198,7 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     labels, codes = _labels(data), _codes(data)
 
     def means(values: Floats) -> Floats:
-        moved, b = design.with_exponents(values), design.form.coefficients(values)
+        moved, b = design.at(values), design.form.coefficients(values)
         x, slopes = linear if moved is design else (moved.matrix(data), list(design_slopes(moved, data, column)))
         p = np.exp(log_softmax_by_set(x @ b, offsets))
         percent, mass = _slopes_at(b, p, slopes, len(at)) * at, p * spread(data.weights, offsets)
@@ -275,7 +275,7 @@ def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
     if column not in model.design_.codes or not len(data):
         return np.zeros(length)
     values = model.estimates_.values
-    design, b = model.design_.with_exponents(values), model.design_.form.coefficients(values)
+    design, b = model.design_.at(values), model.design_.form.coefficients(values)
     p = np.exp(log_softmax_by_set(design.matrix(data) @ b, data.offsets))
     return _slopes_at(b, p, design_slopes(design, data, column), length)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -337,16 +337,16 @@ def nonlinear_maximum(
     max_iter
         Maximum number of iterations of each of the two maximisations.
     """
-    # 1. With the exponents at their starting values, the utility is linear and Newton's method finds the maximum.
+    # 1. With exponents and scales at their starting values, the utility is linear: Newton's method finds the maximum.
     form, weights = design.form, sets.weights
     offset = {} if form.offset is None else {form.offset: 1.0}
     linear = Parameters.of(form.columns, fixed=offset, bounds={}, start={})
     b, _, _ = problem.maximise(weights, within=linear, max_iter=max_iter)
     # 2. Start there, except for the parameters in ``named``.
-    begin = form.parameters(b, form.exponents(within.start))
+    begin = form.parameters(b, within.start[len(form.columns) :])
     begin = within.clip(np.where([name in named for name in form.names], within.start, begin))
     # 3. Maximise with the utility linearised at each evaluation, which gives exact scores.
-    logit = NonlinearLogitLikelihood(partial(design.linearised, sets), sets)
+    logit = NonlinearLogitLikelihood(design.lineariser(sets), sets)
     scale = 1 / logit.spread(begin)
     theta, steps = maximise(logit.objective, begin, weights, scale=scale, within=within, max_iter=max_iter)
     # 4. The Hessian at the maximum, by finite differences whose steps suit the effect of each parameter.

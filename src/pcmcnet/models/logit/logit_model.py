@@ -49,6 +49,7 @@ from pcmcnet.training.device import default_torch_settings
 log = logging.getLogger("pcmcnet")
 
 _ARRAYS = ("values", "null", "covariances", "sketch")  # fields of the estimates that are saved as arrays
+_POSITIVE: Bounds = (0.0, None)  # bounds of a scale
 _CONVENTION = "fixed at 0 by convention, and probabilities of alternatives from several groups follow this convention"
 _WEIGHT_ROUNDING = 1e-3  # relative rounding error of the sum of weights that were scaled to a mean of 1
 
@@ -81,6 +82,10 @@ class LogitConfig:
         Name of the cost coefficient in whose units the model is estimated (willingness-to-pay space). Each other
         coefficient is then -b_cost times a willingness to pay, and the willingness to pay is the parameter. Default:
         preference space.
+    scale
+        Individual-level column whose groups, such as surveys, have their own scale of utility: the error variance may
+        differ between groups. The scale of the largest group is 1, or that of a group in ``base``, as in
+        {"survey": "RP"}. Default: one scale for all choice sets.
     errors
         Standard errors in the summary: "classical" (inverse Hessian), "robust" (sandwich) or "clustered" (sandwich with
         scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
@@ -106,6 +111,7 @@ class LogitConfig:
     base: Mapping[str, str] = field(default_factory=dict)
     offset: str | None = None
     wtp_space: str | None = None
+    scale: str | None = None
     errors: Errors | Literal["auto"] = "auto"
     cluster: str | None = None
     max_iter: int = 200
@@ -123,7 +129,7 @@ class LogitConfig:
             object.__setattr__(self, name, value)
         if isinstance(self.reference, int) and not isinstance(self.reference, bool):
             object.__setattr__(self, "reference", str(self.reference))  # labels that are integers are stored as text
-        for name in ("reference", "cluster", "offset", "wtp_space"):
+        for name in ("reference", "cluster", "offset", "wtp_space", "scale"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
                 raise ConfigError(f"{name} must be a string, got {value!r}.")
@@ -398,6 +404,8 @@ class LogitModel(ChoiceModel):
             facts["wtp in units of"] = self.design_.cost
         if self.design_.form.curves:
             facts["lambdas tested against"] = "1"
+        if (groups := self.design_.scale) is not None:
+            facts["scales"] = f"by {groups.column}, 1 for {groups.reference}; tested against 1"
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
         calibrated = {f"constant[{label}]" for label in self._state.record.known_shares or ()}
@@ -454,15 +462,19 @@ class LogitModel(ChoiceModel):
             base=config.base,
             offset=config.offset,
             cost=wtp_space,
+            scale=config.scale,
             leave_out=leave_out,
         )
 
     def _require_linear(self, design: Design) -> Design:
         """Return the design, or raise ConfigError if its utility is not linear in the parameters."""
+        name = type(self).__name__
+        if design.scale is not None:
+            raise ConfigError(f"scale is not supported by {name}: use mnl, nested-mnl or mixed-mnl.")
         if not design.form.is_linear:
             option = "wtp_space" if design.cost else "estimating Box-Cox exponents"
             remedy = "use willingness_to_pay()" if design.cost else "fix them, as in boxcox(time, 0.5)"
-            raise ConfigError(f"{option} is not supported by {type(self).__name__}: {remedy}, or use mnl.")
+            raise ConfigError(f"{option} is not supported by {name}: {remedy}, or use mnl.")
         return design
 
     def _require_cost(self, name: str) -> None:
@@ -510,11 +522,15 @@ class LogitModel(ChoiceModel):
     ) -> Parameters:
         """Return parameters with the fixed values, bounds and starting values of the options.
 
-        An offset is fixed at 1, and the references of unconnected groups of labels at 0. ``begin`` contains the default
-        starting values. ``bounds`` overrides the bounds in the options.
+        An offset is fixed at 1, and the references of unconnected groups of labels at 0. Scales are positive. ``begin``
+        contains the default starting values. ``bounds`` overrides the bounds in the options.
         """
         config, fixed = self.config, self._fixed_values(design, names)
-        limits = {**(config.bounds or {}), **(bounds or {})}
+        limits = {**dict.fromkeys(design.form.scales, _POSITIVE), **(config.bounds or {}), **(bounds or {})}
+        for name in design.form.scales:
+            value = fixed.get(name, config.start.get(name, 1.0))
+            if value <= 0 or numeric_bounds(limits[name])[0] < 0:
+                raise ConfigError(f"{name!r} is the scale of a utility: expected positive values and bounds.")
         return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
     def _constants_log_likelihood(self, design: Design, problem: LogitLikelihood, weights: Floats) -> float | None:

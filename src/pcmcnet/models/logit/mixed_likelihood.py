@@ -16,6 +16,11 @@ set. Then
 
     H_r = -c_p c_q sum_t [sum_j p_j z_jk z_jl - (sum_j p_j z_jk)(sum_j p_j z_jl)] + second derivatives of b.
 
+If the utilities in a set of group g are multiplied by a scale mu_g, z_j stands for the scaled differences mu_g y_j. The
+scale has a column of its own, z_jg = y_j . b_r in the sets of group g and 0 in the others, which depends on the draw.
+The utility has the second derivative y_jk in mu_g and the coefficient of column k, so H_r has the further term
+-sum_t sum_j p_j y_jk over the sets of group g.
+
 Arrays (rows, R) are computed block by block (``models/logit/draws.py``). Products and exponentials are computed in
 float32 or float64, as requested. Log-probabilities over draws and sums over persons are computed in float64.
 """
@@ -71,6 +76,9 @@ class _EvaluatedBlock(NamedTuple):
     """A block evaluated at given parameters, with everything that its derivatives need."""
 
     block: PersonBlock
+    z: Tensor  # (N, m, K) differences from the chosen alternative, multiplied by the scales of the sets
+    groups: Tensor  # (N, m, S) 1 for the rows of the sets in each group with an estimated scale
+    unscaled: Tensor | None  # (N m, R) utilities before scaling, if there are scales
     covariates: Tensor  # (N, 1 + G) a 1, then the covariates of the individuals
     draws: SampledCoefficients
     e: Tensor  # (N m, R) exponentials of the utilities
@@ -83,7 +91,7 @@ class _EvaluatedBlock(NamedTuple):
 class SimulatedLikelihood:
     """Simulated likelihood: the choice sets of persons, their draws and the mixing distribution."""
 
-    z: Floats  # (M, K) differences from the chosen alternative
+    z: Floats  # (M, K + S) differences from the chosen alternative; then 1 for the rows of each group with a scale
     offsets: Ints  # (T + 1,)
     person: Ints  # (T,) index of the person of each set
     keys: Ints  # (N,) keys of the persons' draws
@@ -103,9 +111,18 @@ class SimulatedLikelihood:
         mixing: MixingDistribution,
         draws: PersonDraws,
         memory: float,
+        groups: Ints | None = None,
     ) -> SimulatedLikelihood:
-        """Build the simulated likelihood from a logit's likelihood and the person (S,) of each choice set."""
-        return cls(sets.z, sets.offsets, person[sets.sets], keys, covariates, mixing, draws, memory)
+        """Build the simulated likelihood from a logit's likelihood and the person (S,) of each choice set.
+
+        ``groups`` (S,) contains the group of each choice set if the mixing distribution has scales: 0 for the
+        reference, then 1, 2, ...
+        """
+        z = sets.z
+        if groups is not None:
+            of_row = np.repeat(groups[sets.sets], np.diff(sets.offsets))
+            z = np.hstack([z, of_row[:, None] == np.arange(1, 1 + len(mixing.scales))])
+        return cls(z, sets.offsets, person[sets.sets], keys, covariates, mixing, draws, memory)
 
     def __post_init__(self) -> None:
         device, D, R = self.draws.device, self.mixing.dimensions, self.draws.number
@@ -159,7 +176,8 @@ class SimulatedLikelihood:
         # 1. Utilities (N, m, R). Columns with the same coefficient in all draws are multiplied once. In WTP space every
         #    coefficient is a product with the cost coefficient and varies over draws.
         draws, mixing, whole = self.coefficients(block.persons, x, dtype), self.mixing, None
-        z, random = block.z.to(dtype), [r.column for r in mixing.random]
+        z, groups = block.z[:, :, : len(mixing.columns)].to(dtype), block.z[:, :, len(mixing.columns) :].to(dtype)
+        random, unscaled = [r.column for r in mixing.random], None
         if mixing.cost is None:
             fixed = [k for k in range(mixing.located) if k not in random]
             common = (block.z[:, :, fixed] @ torch.from_numpy(x[fixed]).to(block.z)).to(dtype)  # (N, m)
@@ -167,6 +185,9 @@ class SimulatedLikelihood:
         else:
             all_columns = mixing.whole(x, draws.value)
             v, whole = torch.bmm(z, mixing.in_utility(all_columns)), all_columns.transpose(0, 1)
+        if mixing.scales:
+            multiplier = 1 + groups @ (torch.from_numpy(mixing.multipliers(x)[1:]).to(z) - 1)  # (N, m)
+            unscaled, v, z = v.view(-1, v.shape[-1]), v * multiplier[:, :, None], z * multiplier[:, :, None]
         # 2. Log-probabilities of the choices, summed over the sets of a person: log P_nr.
         log_p, e, inverse = _exponentials(v.view(-1, v.shape[-1]), block)
         joint = block.sum_sets(log_p).double()  # (N, R)
@@ -175,7 +196,8 @@ class SimulatedLikelihood:
         w = (joint - ll[:, None]).exp_().to(dtype)
         ones = np.ones((len(block.persons), 1))
         covariates = torch.from_numpy(np.hstack([ones, self.covariates[block.persons]])).to(v)
-        return ll - math.log(self.draws.number), _EvaluatedBlock(block, covariates, draws, e, inverse, w, whole)
+        evaluated = _EvaluatedBlock(block, z, groups, unscaled, covariates, draws, e, inverse, w, whole)
+        return ll - math.log(self.draws.number), evaluated
 
     def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
         """Return the means and standard deviations of each person's random coefficients, given the choices.
@@ -241,22 +263,25 @@ def _exponentials(
 
 def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N, P)
     """Return the gradient of each person's log-likelihood, and overwrite the exponentials."""
-    z, (N, R) = at.block.z.to(at.w), at.w.shape
+    z, (N, R), K, S = at.z, at.w.shape, at.z.shape[2], at.groups.shape[2]
     random = [r.column for r in mixing.random]
     # 1. Probabilities of the rows, times the weights of the draws.
     factor = at.inverse * at.w.index_select(0, at.block.person_of_set)
     p = at.e.mul_(factor.index_select(0, at.block.set_of_row)).view(N, -1, R)
     # 2. Sum p z over rows: in each draw for random coefficients, over all draws for the others. ``by_draw`` has the
     #    sums by column (second axis) and derivative (last axis): entry 0 for 1, entry 1 + l for draw l.
-    by_draw = torch.zeros(N, z.shape[2], 1 + len(random), dtype=p.dtype, device=p.device)
+    by_draw = torch.zeros(N, K + S, 1 + len(random), dtype=p.dtype, device=p.device)
     if at.whole is not None:
         all_columns = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
         mixing.to_wtp_space(all_columns, at.whole)
-        weighted, by_draw[:, :, 0] = all_columns[random].transpose(0, 1), all_columns.sum(2).T
+        weighted, by_draw[:, :K, 0] = all_columns[random].transpose(0, 1), all_columns.sum(2).T
     else:
         weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
-        if z.shape[2] > len(random):
-            by_draw[:, :, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
+        if len(random) < K:
+            by_draw[:, :K, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
+    if at.unscaled is not None:
+        utilities = (p * at.unscaled.view_as(p)).sum(2, keepdim=True)  # (N, m, 1)
+        by_draw[:, K:, 0] = torch.bmm(at.groups.mT, utilities)[:, :, 0]
     # 3. Multiply by the derivatives of nonlinear coefficients in their index.
     if at.draws.slope is not None:
         weighted = weighted * at.draws.slope
@@ -269,7 +294,7 @@ def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N
 
 def _hessian(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor) -> Floats:  # (N,) -> (P, P)
     """Return the weighted sum of w_r (H_r + s_r s_r') over persons and draws r, in chunks that limit memory."""
-    K, rows, R = at.block.z.shape[2], *at.e.shape
+    K, rows, R = at.z.shape[2], *at.e.shape
     total = torch.zeros(len(mixing.names), len(mixing.names), dtype=torch.float64, device=at.w.device)
     step = max((_GRAM if total.device.type == "cpu" else _ON_GPU) // (K * rows), 1)
     for begin in range(0, R, step):
@@ -305,20 +330,34 @@ def _curvature(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor,
     return total
 
 
-def _in_coefficients(at: _EvaluatedBlock, chunk: slice) -> tuple[Tensor, Tensor]:  # -> (K, N, R), (K, K, N, R)
-    """Return the scores s_r with respect to the coefficients of the columns, and H_r + s_r s_r'."""
+def _in_coefficients(at: _EvaluatedBlock, chunk: slice) -> tuple[Tensor, Tensor]:  # -> (C, N, R), (C, C, N, R)
+    """Return the scores s_r with respect to the coefficients of the columns and the scales, and H_r + s_r s_r'."""
     # 1. Probabilities of rows, means of columns in each set, and scores: minus the sums of means over a person's sets.
-    block, (N, m, K) = at.block, at.block.z.shape
-    z = block.z.to(at.w).permute(2, 0, 1)  # (K, N, m)
+    block, (N, m, K), S = at.block, at.z.shape, at.groups.shape[2]
+    z = at.z.permute(2, 0, 1)  # (K, N, m)
     p = at.e[:, chunk] * at.inverse[:, chunk].index_select(0, block.set_of_row)
     mean = block.sum_rows(z.reshape(K, -1, 1) * p)  # (K, T, R)
+    if at.unscaled is not None:
+        groups = at.groups.permute(2, 0, 1).reshape(S, -1, 1)
+        utilities = groups * at.unscaled[:, chunk]  # (S, N m, R) the columns of the scales
+        mean = torch.cat([mean, block.sum_rows(utilities * p)])
     score = -block.sum_sets(mean)
-    out = p.new_empty(K, K, N, p.shape[1])
+    out = p.new_empty(K + S, K + S, N, p.shape[1])
     # 2. Minus the covariances of the columns, summed over sets, plus the products of scores. The matrix is symmetric:
     #    compute one half.
-    for k in range(K):
+    for k in range(K + S):
         between = block.sum_sets(mean[k] * mean[k:])
-        within = torch.bmm((z[k] * z[k:]).transpose(0, 1), p.view(N, m, -1)).transpose(0, 1)
+        if k < K:
+            within = torch.bmm((z[k] * z[k:]).transpose(0, 1), p.view(N, m, -1)).transpose(0, 1)
+        else:
+            within = p.new_empty(0, N, p.shape[1])
+        if at.unscaled is not None:
+            # The columns of the scales depend on the draw. Add the second derivatives of the utility, y_jk.
+            column = z[k].reshape(-1, 1) if k < K else utilities[k - K]
+            products = column * utilities[max(k - K, 0) :]
+            if k < K:
+                products = products + groups * block.z[:, :, k].reshape(-1, 1).to(p)
+            within = torch.cat([within, (products * p).view(-1, N, m, p.shape[1]).sum(2)])
         out[k, k:] = between.sub_(within).addcmul_(score[k].expand_as(between), score[k:])
         out[k + 1 :, k] = out[k, k + 1 :]
     return score, out

@@ -348,7 +348,7 @@ class NestModel(LogitModel):
             design = self._learn_design(sets, wtp_space=config.wtp_space, leave_out=self._leave_out())
         # 2. Start the coefficients at the maximum of the multinomial logit with the same columns.
         within = self._parameters_of_nests(design, record)
-        x = design.with_exponents(within.start[: len(design.names)]).matrix(sets)
+        x = design.at(within.start[: len(design.names)]).matrix(sets)
         plain = LogitLikelihood.from_matrix(x, sets.offsets, chosen)
         within, spread = self._start_at_mnl(design, plain, within, sets)
         # 3. Maximise from several values of the log-sums, and compute the Hessian at the maximum.
@@ -399,8 +399,10 @@ class NestModel(LogitModel):
         if design.form.is_linear:
             return NestedLikelihood(x[leaves.alternative], *tree)
 
+        linearised = design.lineariser(sets)
+
         def linearise(values: Floats) -> LinearisedUtility:
-            near = design.linearised(sets, values)
+            near = linearised(values)
             return near._replace(matrix=near.matrix[leaves.alternative])
 
         return NonlinearNestedLikelihood(linearise, len(design.names), *tree)

@@ -192,8 +192,12 @@ class Distribution:
 # returns the coefficients of the utility, and `to_wtp_space` transforms derivatives in these to derivatives in c and w.
 # Error components do not change.
 #
-# Parameters (P,): locations, then effects of covariates on means, then spreads. The sign of a spread is not identified,
-# as the draws are symmetric: `mirrored` makes spreads positive by mirroring the draws, with the same likelihood.
+# Scales of groups of choice sets (`scale_groups.py`) multiply all columns. The derivative of the utility in a scale is
+# the utility before scaling, which is treated as one more column for each scale.
+#
+# Parameters (P,): locations, then effects of covariates on means, then spreads, then scales. The sign of a spread is
+# not identified, as the draws are symmetric: `mirrored` makes spreads positive by mirroring the draws, with the same
+# likelihood.
 
 
 class RandomCoefficient(NamedTuple):
@@ -225,6 +229,7 @@ class MixingDistribution:
     who: tuple[str, ...] = ()  # names of the covariates
     mirror: tuple[int, ...] = ()  # (D,) 1, or -1 for mirrored draws
     cost: int | None = None  # in WTP space, the column in whose units the others are
+    scales: tuple[str, ...] = ()  # names of the scale parameters of groups of choice sets
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> MixingDistribution:
@@ -240,6 +245,7 @@ class MixingDistribution:
             tuple(map(str, entries["who"])),
             tuple(map(int, entries["mirror"])),
             None if entries["cost"] is None else int(entries["cost"]),
+            tuple(map(str, entries.get("scales", ()))),
         )
         # 2. Indices must be those of existing columns, coefficients and covariates.
         columns = [r.column for r in random]
@@ -289,23 +295,26 @@ class MixingDistribution:
                 names.append(random[d])
             else:
                 names.append(f"{self.random[d].distribution.spread_name}[{random[d]}]")
-        return tuple(names)
+        return (*names, *self.scales)
 
     @cached_property
     def column(self) -> Ints:
-        """Column (P,) of the utility that each parameter belongs to."""
+        """Column (P,) of the utility that each parameter belongs to; scales have columns of their own, after the K."""
         columns = [self.random[d].column for d, _ in (*self.means, *self._pairs)]
-        return np.array([*range(self.located), *columns], np.int64)
+        scales = range(len(self.columns), len(self.columns) + len(self.scales))
+        return np.array([*range(self.located), *columns, *scales], np.int64)
 
     @cached_property
     def basis(self) -> Ints:
         """For each parameter (P,), 1 + the index of the draw that it multiplies, or 0 if it multiplies no draw."""
-        return np.array([0] * (self.located + len(self.means)) + [1 + c for _, c in self._pairs], np.int64)
+        before, after = self.located + len(self.means), len(self.scales)
+        return np.array([0] * before + [1 + c for _, c in self._pairs] + [0] * after, np.int64)
 
     @cached_property
     def individual(self) -> Ints:
         """For each parameter (P,), 1 + the index of the covariate that it multiplies, or 0 if it multiplies none."""
-        return np.array([0] * self.located + [1 + g for _, g in self.means] + [0] * len(self._pairs), np.int64)
+        after = len(self._pairs) + len(self.scales)
+        return np.array([0] * self.located + [1 + g for _, g in self.means] + [0] * after, np.int64)
 
     @cached_property
     def feature(self) -> Ints:
@@ -326,9 +335,13 @@ class MixingDistribution:
     def triangle(self, x: Floats) -> Floats:  # (P,) -> (D, D)
         """Return the Cholesky factor L."""
         full = np.zeros((self.dimensions, self.dimensions))
-        for (d, c), value in zip(self._pairs, x[len(x) - len(self._pairs) :], strict=True):
+        for (d, c), value in zip(self._pairs, x[self.spreads], strict=True):
             full[d, c] = value
         return full
+
+    def multipliers(self, x: Floats) -> Floats:  # (P,) -> (1 + G,)
+        """Return the scales of all groups, with the 1 of the reference first."""
+        return np.append(1.0, x[len(x) - len(self.scales) :])
 
     def locations(self, x: Floats, h: Floats) -> Floats:  # (P,), (N, G) -> (N, D)
         """Return the location of each random coefficient for each person."""
@@ -396,6 +409,8 @@ class MixingDistribution:
         # 2. Spreads on the diagonal of L; coefficients start uncorrelated.
         for p, (d, c) in zip(self.spreads, self._pairs, strict=True):
             x[p] = spread[d] if d == c else 0.0
+        # 3. Scales: 1.
+        x[len(x) - len(self.scales) :] = 1.0
         return x
 
     def _in_cost_units(self, estimates: Floats, scale: Floats) -> tuple[Floats, Floats]:  # (K0,), (K,)
@@ -438,7 +453,7 @@ class MixingDistribution:
         signs = np.where(np.diag(self.triangle(x)) < 0, -1, 1)
         column_signs = np.array([signs[c] for _, c in self._pairs])
         out = x.copy()
-        out[len(x) - len(column_signs) :] *= column_signs
+        out[self.spreads] *= column_signs
         # 2. Mirror the draws, except those of the truncated normal, which depends only on the size of its spread.
         mirror = np.array(self.mirror or (1,) * self.dimensions)
         for d, r in enumerate(self.random):
@@ -451,12 +466,15 @@ class MixingDistribution:
         ``sizes`` contains the scales of the columns. ``estimates`` contains the coefficients of the multinomial logit,
         which give the scale of an index that is not a coefficient itself, such as the logarithm of a coefficient.
         """
+        plain = estimates
         estimates, per = self._in_cost_units(estimates, 1 / sizes)
         per = per.copy()
         for column, distribution in self.random:
             if distribution.name in ("lognormal", "johnson-sb"):
                 per[column] = min(1.0, per[column] / max(abs(estimates[column]), 1e-300))
-        return per[self.column]
+        # A scale multiplies utilities of about the root of the sum of squared effects of the columns.
+        of_scale = 1 / max(float(np.linalg.norm(plain * sizes[: len(plain)])), 1.0)
+        return np.append(per, np.full(len(self.scales), of_scale))[self.column]
 
 
 # -- Specification of the mixing distribution by options ---------------------------------------------------------------
@@ -516,33 +534,40 @@ def specify_mixing(
                 f"that are never offered with the others: remove it from random, or fix the coefficient of another "
                 f"label of this group."
             )
-        for column in columns_of(name, design.names, sources, "random", references):
-            if design.names[column] == offset:
+        for column in columns_of(name, design.columns, sources, "random", references):
+            if design.columns[column] == offset:
                 raise ConfigError(
                     f"random includes {name!r}, but it is the offset, whose coefficient is 1: remove one of them."
                 )
             distributions[column] = Distribution.parse(name, text)
     # 2. Error components come after the columns of the design.
     parts = [RandomCoefficient(column, distributions[column]) for column in sorted(distributions)]
-    parts += [RandomCoefficient(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
+    parts += [RandomCoefficient(len(design.columns) + k, Distribution("normal")) for k in range(len(nests))]
     if not parts:
         raise ConfigError(
             "random is empty: a mixed logit needs a random coefficient or an error component. Add one, or use mnl."
         )
-    columns = (*design.names, *(f"component[{nest}]" for nest in nests))
+    columns = (*design.columns, *(f"component[{nest}]" for nest in nests))
     # 3. Means that depend on individuals: pairs of a random coefficient and a covariate, which coefficients may share.
     index = {part.column: d for d, part in enumerate(parts)}
     covariates: dict[str, int] = {}
     pairs = []
     for name, columns_of_mean in (means or {}).items():
-        for column in columns_of(name, design.names, sources, "means", references):
+        for column in columns_of(name, design.columns, sources, "means", references):
             if column not in index:
                 raise ConfigError(f"means includes {name!r}, which is not random: add {name}:COLUMN to the formula.")
             pairs += [(index[column], covariates.setdefault(each, len(covariates))) for each in columns_of_mean]
-    group = _group(correlated, parts, design.names, sources, references)
-    unit = None if cost is None else _cost(cost, design.names, sources, offset)
+    group = _group(correlated, parts, design.columns, sources, references)
+    unit = None if cost is None else _cost(cost, design.columns, sources, offset)
     return MixingDistribution(
-        columns, len(design.names), tuple(parts), group, tuple(pairs), tuple(covariates), cost=unit
+        columns,
+        len(design.columns),
+        tuple(parts),
+        group,
+        tuple(pairs),
+        tuple(covariates),
+        cost=unit,
+        scales=design.form.scales,
     )
 
 
@@ -565,7 +590,7 @@ def _numeric(design: Design, sources: Sequence[str], offset: str | None) -> list
         for term in design.terms.generic
         if all(isinstance(design.codes[f.column], NumberCode) for f in term.factors)
     }
-    names = [(name, term) for name, term in zip(design.names, sources, strict=True) if name != offset]
+    names = [(name, term) for name, term in zip(design.columns, sources, strict=True) if name != offset]
     return [name for name, term in names if term in numeric] or [name for name, _ in names]
 
 
