@@ -32,6 +32,8 @@ def test_a_golden_folder_keeps_its_probabilities(folder: Path) -> None:
 
 def common_entries(after: Any, before: Any) -> Any:
     """Return the entries of mappings that the golden folder has, without fields that were added later."""
+    if isinstance(after, list) and isinstance(before, list) and len(after) == len(before):
+        return [common_entries(*pair) for pair in zip(after, before, strict=True)]
     if not (isinstance(after, dict) and isinstance(before, dict)):
         return after
     return {key: common_entries(value, before[key]) for key, value in after.items() if key in before}
@@ -47,7 +49,7 @@ def test_a_loaded_golden_folder_is_saved_unchanged(folder: Path, tmp_path: Path)
     for name in ("schema.json", "history.json"):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
     options, saved = (json.loads((place / "config.json").read_bytes()) for place in (folder, again))
-    assert {name: saved[name] for name in options} == options  # later options have their defaults
+    assert common_entries(saved, options) == options  # later options have their defaults
 
 
 def test_every_kind_of_model_has_a_golden_folder() -> None:
