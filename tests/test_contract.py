@@ -427,6 +427,20 @@ def test_the_number_of_parameters_is_a_count(name: str, model: ChoiceModel) -> N
     assert (model.num_parameters == 0) == (name in WITHOUT_PARAMETERS)
 
 
-def test_the_repr_shows_whether_the_model_is_fitted(name: str, model: ChoiceModel) -> None:
-    assert repr(fresh(name)).startswith(f"{type(model).__name__}(not fitted;")
-    assert repr(model).startswith(f"{type(model).__name__}(fitted;")
+def test_the_repr_shows_the_options_that_differ_from_the_defaults(name: str, model: ChoiceModel) -> None:
+    """Without extras such as nests, the repr is the call that builds the model."""
+    assert repr(model) == repr(fresh(name))
+    if not model.extras:
+        assert eval(repr(model), {type(model).__name__: type(model)}).config == model.config
+
+
+def test_the_html_shows_the_state_of_the_model(name: str, model: ChoiceModel) -> None:
+    assert "not fitted" in fresh(name)._repr_html_()
+    assert "fitted to" in model._repr_html_()
+    assert f"{model.num_parameters:,} parameters" in model._repr_html_()
+
+
+def test_a_summary_becomes_a_data_frame(model: ChoiceModel) -> None:
+    pytest.importorskip("pandas")
+    summary = model.summary()
+    assert summary.to_frame().shape == (len(summary.rows), len(summary.header) if summary.rows else 0)

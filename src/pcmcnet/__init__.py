@@ -31,4 +31,6 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *import_module("pcmcnet.api").__all__, "__version__"})
+    """Return the public names, and the special names of every module. Subpackages are imported by their names."""
+    special = {name for name in globals() if name.startswith("__")}
+    return sorted({*special, *import_module("pcmcnet.api").__all__, "__version__"})

@@ -21,7 +21,7 @@ from pcmcnet.evaluation.compare import (
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.paired_differences import Cell, Failure, build_comparison
 from pcmcnet.evaluation.report import evaluate
-from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
+from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 NET: dict[str, Any] = {"hidden": (4,), "epochs": 2, "weight_decay": 0.0, "batch_size": 8, "dropout": 0.1}
@@ -353,8 +353,10 @@ class NotAModel:
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        ({}, "expected a mapping from labels to models"),
-        ([PCMCNet()], "expected a mapping from labels to models"),
+        ({}, r"expected a list of models, such as .* or a mapping from labels to models, got {}"),
+        ([], "expected a list of models"),
+        ("mnl", "expected a list of models"),
+        ([PCMCNet], r"expected a model such as PCMCNet\(\), got the class PCMCNet"),
         ({"": PCMCNet()}, "expected a printable label for each model, got ''"),
         ({3: PCMCNet()}, "expected a printable label for each model, got 3"),
         ({"a\nb": PCMCNet()}, "expected a printable label for each model"),
@@ -651,3 +653,23 @@ def test_a_fold_without_weight_has_no_mean(kinds: dict[str, Any]) -> None:
     assert [dict(fold.values) for fold in result["a"].folds] == [{}, {"nll": 2.0, "top_1": 0.5}]
     assert result["a"].values["nll"] == 2.0
     assert result["a"].spread("nll") is None
+
+
+# -- Lists of models ---------------------------------------------------------------------------------------------------
+
+
+def test_models_may_be_a_list(trips: ChoiceData) -> None:
+    """Models are labelled by their registry names and, if these are the same, by their options."""
+    listed = compare([MNL(), "uniform"], trips, 2, progress=False)
+    named = compare({"mnl": MNL(), "uniform": Uniform()}, trips, 2, progress=False)
+    assert [row.label for row in listed.rows] == ["mnl", "uniform"]
+    assert [row.values for row in listed.rows] == [row.values for row in named.rows]
+    several = compare([MNL(), MNL(max_iter=50)], trips, 2, progress=False)
+    assert [row.label for row in several.rows] == ["mnl", "mnl max_iter=50"]
+
+
+def test_a_list_with_the_same_model_twice_is_rejected(trips: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"'mnl' occurs twice in the list. Label the models, as in \{'a': MNL"):
+        compare([MNL(), "mnl"], trips)
+    with pytest.raises(InputError, match="unknown model 'mln'"):
+        compare(["mln"], trips)

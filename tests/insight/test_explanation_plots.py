@@ -1,5 +1,7 @@
 """Every figure of a report by a method, on the axes and in the style of the caller."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.insight.explanation import Explanation, explain
+from pcmcnet.insight.feature_effects import numeric_effects
 from pcmcnet.models import MNL, Ensemble, PCMCNet, Uniform
 from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Figure, Intervals
@@ -83,7 +86,7 @@ def test_every_figure_of_the_report_is_drawn_by_a_method(explanation: Explanatio
 
 def test_figures_are_selected_by_column_example_and_kind(explanation: Explanation) -> None:
     names = list(explanation.elasticities.demand)  # type: ignore[union-attr]
-    assert names[-1] in explanation.plot.demand(column=names[-1]).get_xlabel()
+    assert names[-1] in explanation.plot.demand(names[-1]).get_xlabel()
     assert explanation.plot.calibration(which="alternatives").get_title() == "all alternatives"
     assert explanation.plot.chain(what="rates").get_ylabel() == "alternative left"
     last = len(explanation.examples or ()) - 1
@@ -93,7 +96,7 @@ def test_figures_are_selected_by_column_example_and_kind(explanation: Explanatio
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda plot: plot.demand(column="prise"), "no figure for column 'prise'. Did you mean 'price'?"),
+        (lambda plot: plot.demand("prise"), "'prise'. Did you mean 'price'?"),
         (lambda plot: plot.chain(example=7), "example: expected a number from 0 to 2, got 7"),
         (lambda plot: plot.numbers("importence"), "unknown figure 'importence'. Did you mean 'importance'?"),
         (lambda plot: plot.calibration(which="last"), "unknown which 'last'. Known: alternatives, first."),
@@ -103,6 +106,25 @@ def test_unknown_figures_are_rejected(explanation: Explanation, call: object, me
     with pytest.raises((InputError, ConfigError)) as error:
         call(explanation.plot)  # type: ignore[operator]
     assert message in str(error.value)
+
+
+def test_demand_curves_are_predicted_for_any_numeric_column(data: ChoiceData) -> None:
+    """The explanation has curves of three features; those of others, and of the individual, come when drawn."""
+    effects = numeric_effects(MNL(formula="price | 0").fit(data), data, None)
+    few, title = replace(effects, demand={}), "the favourite of each set"
+    assert few.curves_of("price")[title].shares.tolist() == effects.demand["price"][title].shares.tolist()
+    by_income = few.curves_of("income")[title]
+    np.testing.assert_allclose(by_income.shares, np.broadcast_to(by_income.now[:, None], by_income.shares.shape))
+    with pytest.raises(InputError, match="there is no feature or individual-level column 'prise'"):
+        few.curves_of("prise")
+    with pytest.raises(InputError, match=r"no demand curve for 'price'"):
+        replace(few, predict_curves=None).curves_of("price")
+
+
+def test_axes_are_not_a_column(explanation: Explanation) -> None:
+    _, ax = plt.subplots()
+    with pytest.raises(InputError, match="expected the name of a column, got Axes; pass axes as ax="):
+        explanation.plot.demand(ax)  # type: ignore[arg-type]
 
 
 def test_a_missing_part_gives_its_reason(data: ChoiceData) -> None:

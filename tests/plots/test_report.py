@@ -28,6 +28,12 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reas
 def test_page_markdown_and_numbers_are_written(explained: dict[str, Explanation], tmp_path: Path) -> None:
     explanation = explained["chain"]
     files = write_explanation(explanation, tmp_path / "new" / "report")
+    page = explanation.save(tmp_path / "page.html")
+    assert page.read_text() == files[0].read_text()
+    assert explanation.save(tmp_path / "folder").name == "report.html"
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == sorted(path.name for path in files)
+    with pytest.raises(InputError, match=r"ends in \.html, got 'page.pdf'"):
+        explanation.save(tmp_path / "page.pdf")
     assert [file.name for file in files] == ["report.html", "report.md", "explanation.json"]
     assert sorted(file.name for file in (tmp_path / "new" / "report").iterdir()) == sorted(f.name for f in files)
     assert files[0].read_text("utf-8").startswith("<!doctype html>")

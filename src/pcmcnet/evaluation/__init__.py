@@ -8,6 +8,7 @@ from pcmcnet.evaluation.hypothesis_tests import Outcome, hausman_mcfadden, likel
 from pcmcnet.evaluation.leaderboard import leaderboard
 from pcmcnet.evaluation.model_table import ModelTable, table
 from pcmcnet.evaluation.report import Report, evaluate
+from pcmcnet.evaluation.scorer import scorer
 from pcmcnet.evaluation.standings import Leaderboard
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "hausman_mcfadden",
     "leaderboard",
     "likelihood_ratio",
+    "scorer",
     "table",
     "vuong",
 ]

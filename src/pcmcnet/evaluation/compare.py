@@ -39,7 +39,9 @@ from pcmcnet.evaluation.metrics import mean_metrics, model_metrics
 from pcmcnet.evaluation.paired_differences import CELL_COSTS, Cell, Failure, Outcomes, build_comparison
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.evaluation.report import require_evaluation_options
+from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.options import changed_options
 from pcmcnet.progress import show_steps
 from pcmcnet.storage import as_path, differences, package_version, parse_json, sole_writer, write_bytes
 
@@ -224,7 +226,7 @@ def _digest(metrics: Mapping[str, Floats], text: str) -> str:
 
 
 def compare(
-    models: Mapping[str, ChoiceModel],
+    models: Mapping[str, ChoiceModel] | Sequence[ChoiceModel | str],
     data: ChoiceData,
     folds: int | None = None,
     seed: int = 0,
@@ -243,7 +245,9 @@ def compare(
     Parameters
     ----------
     models
-        Mapping from labels to models. The models are not modified: a copy is fitted on each fold.
+        A list of models, or of registry names such as "mnl", or a mapping from labels to models. In a list, models are
+        labelled by their registry names and, if these are the same, by their options. The models are not modified: a
+        copy is fitted on each fold.
     data
         Choice sets with observed choices.
     folds
@@ -386,8 +390,13 @@ def _describe(outcome: Cell | Failure, weights: Floats) -> str:
 
 def _require_models(models: Any) -> dict[str, ChoiceModel]:
     """Return the models by label, or raise InputError if a label or a model is not valid."""
+    if isinstance(models, Sequence) and not isinstance(models, str) and models:
+        models = _label_models(models)
     if not isinstance(models, Mapping) or not models:
-        raise InputError(f"models: expected a mapping from labels to models, such as {{'MNL': MNL()}}, got {models!r}.")
+        raise InputError(
+            f"models: expected a list of models, such as [MNL(), PCMCNet()] or ['mnl', 'pcmcnet'], or a mapping from "
+            f"labels to models, got {models!r}."
+        )
     for label, model in models.items():
         if not isinstance(label, str) or not label.strip() or not label.isprintable():
             raise InputError(f"models: expected a printable label for each model, got {label!r}.")
@@ -396,6 +405,21 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
             raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.")
         unfitted_copy(model)
     return dict(models)
+
+
+def _label_models(models: Sequence[Any]) -> dict[str, Any]:
+    """Return the models of a list by their registry names. Models of the same kind are told apart by their options."""
+    built = [model_class(model)() if isinstance(model, str) else model for model in models]
+    names = [model.name if isinstance(model, ChoiceModel) else "" for model in built]
+    labels = []
+    for model, name in zip(built, names, strict=True):
+        options = changed_options(model.config) if names.count(name) > 1 and isinstance(model, ChoiceModel) else {}
+        labels.append(" ".join([name or repr(model), *(f"{k}={v!r}" for k, v in options.items())]))
+    if repeated := [label for label in labels if labels.count(label) > 1]:
+        raise InputError(
+            f"models: {repeated[0]!r} occurs twice in the list. Label the models, as in {{'a': MNL(), 'b': MNL()}}."
+        )
+    return dict(zip(labels, built, strict=True))
 
 
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:

@@ -19,9 +19,11 @@ sample of the choice sets, so their cost does not grow with the table.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -359,6 +361,31 @@ class Explanation(ReportPartMixin):
         """The main results in plain sentences, sorted by usefulness."""
         return findings(self)
 
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report as an HTML page, or all files of the report to a folder.
+
+        Parameters
+        ----------
+        path
+            Name of an HTML page that ends in .html, or a folder for ``report.html``, ``report.md`` and
+            ``explanation.json``. An existing file is replaced.
+
+        Returns
+        -------
+        Path
+            The page.
+
+        Raises
+        ------
+        InputError
+            If the file or folder cannot be written.
+        ConfigError
+            If plotly is not installed.
+        """
+        from pcmcnet.plots.report import save_explanation
+
+        return save_explanation(self, path)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON-compatible values, with None for infinite numbers."""
         names = ("title", "findings", *self._parts, "removals", "left_out", "facts")
@@ -427,7 +454,7 @@ def explain(
     Returns
     -------
     Explanation
-        The parts of the explanation, which :func:`pcmcnet.plots.write_explanation` writes to a folder. A part that
+        The parts of the explanation, which :meth:`Explanation.save` writes to a file or folder. A part that
         cannot be computed is None, and ``left_out`` gives the reason.
 
     Raises

@@ -106,29 +106,30 @@ class ExplanationPlots:
 
         return plot_importance(self.numbers("importance"), ax, most=most, names=self._explanation.names)
 
-    def demand(self, ax: Axes | None = None, *, column: str | None = None) -> Axes:
-        """Draw predicted shares as a function of a numeric feature.
+    def demand(self, column: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw predicted shares as a function of a numeric column.
 
         Parameters
         ----------
+        column
+            Numeric feature or individual-level column to vary (the most important feature by default). The explanation
+            contains the curves of three features; curves of other columns are predicted by this call.
         ax
             Matplotlib Axes to draw on, or None (the default) to create a new figure.
-        column
-            Numeric feature to vary (the most important one by default).
         """
         from pcmcnet.plots.effects import plot_demand
 
         return plot_demand(self.numbers("demand", column=column), ax, names=self._explanation.names)
 
-    def categories(self, ax: Axes | None = None, *, column: str | None = None) -> Axes:
+    def categories(self, column: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw how much each category raises or lowers the share of an alternative.
 
         Parameters
         ----------
-        ax
-            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         column
             Categorical feature (the most important one by default).
+        ax
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
         """
         from pcmcnet.plots.effects import plot_categories
 
@@ -226,9 +227,12 @@ class ExplanationPlots:
         if part_name == "examples":
             part = _example(part, example)
         numbers = getattr(part, attribute) if attribute else part
+        if column is not None and not isinstance(column, str):
+            raise InputError(f"column: expected the name of a column, got {type(column).__name__}; pass axes as ax=.")
+        if name == "demand":
+            numbers = part.curves_of(column)
         if name == "categories":
             numbers = {table.column: table for table in numbers}
-        if name in ("demand", "categories"):
             numbers = numbers.get(_column(column, list(numbers)))
         if numbers is None or numbers == {}:
             raise InputError(f"figure {name!r} is not available for this model or table.")

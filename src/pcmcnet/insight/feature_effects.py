@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import percentile_interval, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.demand import DemandCurve, demand
@@ -50,6 +51,8 @@ class NumericEffects(ReportPartMixin):
         Names of the features that are not numeric.
     left_out
         Numeric features without an elasticity, each mapped to the reason.
+    predict_curves
+        Function that predicts the demand curves of any numeric column (None if the model is not available).
     """
 
     tables: tuple[ElasticityTable, ...]
@@ -57,6 +60,7 @@ class NumericEffects(ReportPartMixin):
     sets: int
     others: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    predict_curves: Callable[[str], Mapping[str, DemandCurve]] | None = field(default=None, repr=False)
 
     def _frame_rows(self) -> list[dict[str, Any]]:
         return [row for table in self.tables for row in table._frame_rows()]
@@ -73,6 +77,32 @@ class NumericEffects(ReportPartMixin):
     def curves(self) -> Mapping[str, DemandCurve]:
         """Demand curves of the most important column, by the alternative whose share is shown."""
         return self.demand[self.column]
+
+    def curves_of(self, column: str | None = None) -> Mapping[str, DemandCurve]:
+        """Return the demand curves of a numeric column, by the alternative whose share is shown.
+
+        Parameters
+        ----------
+        column
+            A numeric feature or individual-level column (the most important feature by default). Curves that are not in
+            ``demand`` are predicted.
+
+        Returns
+        -------
+        Mapping
+            Demand curves by alternative.
+
+        Raises
+        ------
+        InputError
+            If the column does not exist or is not numeric.
+        """
+        column = self.column if column is None else column
+        if column in self.demand:
+            return self.demand[column]
+        if self.predict_curves is None:
+            raise InputError(f"there is no demand curve for {column!r}." + did_you_mean(column, list(self.demand)))
+        return self.predict_curves(column)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the effects as JSON-compatible values."""
@@ -110,21 +140,26 @@ def numeric_effects(
     tables = [elasticity(model, data, name, kind=kinds[negative[name]]).table() for name in columns]
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
-    p = np.exp(predicted_log_p(model, data))
+    curves = partial(_curves, model, data, np.exp(predicted_log_p(model, data)), seed)
     return NumericEffects(
         tables=tuple(tables),
-        demand={table.column: _curves(model, data, table.column, p, seed) for table in tables[:MAX_DEMAND_COLUMNS]},
+        demand={table.column: curves(table.column) for table in tables[:MAX_DEMAND_COLUMNS]},
+        predict_curves=curves,
         sets=len(data),
         others=tuple(name for name, column in data.features.items() if not isinstance(column, Numeric)),
         left_out=left_out,
     )
 
 
-def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int) -> dict[str, DemandCurve]:
-    """Return the demand curves of one column, by the alternative whose value changes."""
+def _curves(model: Predictor, data: ChoiceData, p: Floats, seed: int, name: str) -> dict[str, DemandCurve]:
+    """Return the demand curves of one column, by the alternative whose value changes.
+
+    Values are scaled or, if the column is not on a ratio scale, set to quantiles of the column.
+    """
     column = numeric_values(data, name)[0]
     column = column[~np.isnan(column)]
-    values = np.unique(np.quantile(column, _QUANTILE_GRID)) if (column < 0).any() else None
+    has_zero = not (column < 0).any() and why_no_elasticity(data, name) is None
+    values = None if has_zero else np.unique(np.quantile(column, _QUANTILE_GRID))
     return {
         title: demand(model, data, name, alternative=selection, values=values)
         for title, selection in _subjects(data, p, seed)

@@ -352,7 +352,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
-    """Return the reason why a numeric feature has no elasticity, or None if it has one.
+    """Return the reason why a numeric column has no elasticity, or None if it has one.
 
     Examples
     --------
@@ -361,7 +361,7 @@ def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
     >>> why_no_elasticity(data, "depTime"), why_no_elasticity(data, "price")
     ('is a clock time: a 1% increase has no meaning', None)
     """
-    column = data.features[name]
+    column = data.features[name] if name in data.features else data.individual[name]
     assert isinstance(column, Numeric)
     words = data.schema.named.get(name)
     unit = "" if words is None else words.unit.strip().lower()

@@ -60,6 +60,7 @@ from pcmcnet.plots.quality import (
     plot_sizes,
 )
 from pcmcnet.plots.report import write_explanation
+from pcmcnet.plots.scenario import plot_scenario
 from pcmcnet.plots.search import SearchChart, draw_offer_frontier, draw_search, plot_search, search_chart
 from pcmcnet.plots.submarkets import SubmarketsChart, draw_submarkets, plot_submarkets, submarkets_chart
 
@@ -73,8 +74,8 @@ __all__ = [
     "draw_tastes", "leaderboard_page", "learning_curve", "plot_attribution", "plot_bootstrap", "plot_calibration",
     "plot_categories", "plot_chain", "plot_comparison", "plot_context_effects", "plot_demand", "plot_fit",
     "plot_importance", "plot_leaderboard", "plot_learning_curve", "plot_order_effects", "plot_preference_map",
-    "plot_probabilities", "plot_report", "plot_search", "plot_sizes", "plot_submarkets", "preference_error",
-    "preference_map", "rank_chart", "search_chart", "submarkets_chart", "taste_chart", "write_comparison_page",
-    "write_explanation", "write_leaderboard_page",
+    "plot_probabilities", "plot_report", "plot_scenario", "plot_search", "plot_sizes", "plot_submarkets",
+    "preference_error", "preference_map", "rank_chart", "search_chart", "submarkets_chart",
+    "taste_chart", "write_comparison_page", "write_explanation", "write_leaderboard_page",
 ]
 # fmt: on

@@ -35,10 +35,10 @@ from pcmcnet.plots.report_sections import (
     table_section,
     trade_offs_section,
 )
-from pcmcnet.reports.formats import to_html, to_markdown
+from pcmcnet.reports.formats import to_html, to_markdown, write_html
 from pcmcnet.reports.sections import Block, Facts, Point, Points, Section, Tiles, warning
 from pcmcnet.reports.tables import number
-from pcmcnet.storage import require_folder, write_bytes
+from pcmcnet.storage import as_path, require_folder, write_bytes
 
 REPORT_FILES = ("report.html", "report.md", "explanation.json")
 _REMOVING_SECTIONS = ("context", "examples")  # they remove alternatives; the section on axioms has its own note
@@ -77,6 +77,14 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
     for path, text in zip(written, contents, strict=True):
         write_bytes(path, text.encode())
     return written
+
+
+def save_explanation(explanation: Explanation, path: str | os.PathLike[str]) -> Path:
+    """Write the HTML page of a report, or all of its files to a folder, and return the page."""
+    target = as_path(path)
+    if not target.suffix:
+        return write_explanation(explanation, target)[0]
+    return write_html(to_html(explanation.title, explanation_sections(explanation)), target)
 
 
 def explanation_sections(explanation: Explanation) -> list[Section]:

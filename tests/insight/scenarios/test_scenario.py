@@ -21,6 +21,7 @@ from pcmcnet.insight.scenarios.offers import ChangeExtent, ScenarioOffer
 from pcmcnet.insight.scenarios.scenario import apply_result, read_sets
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
+from pcmcnet.plots.scenario import scenario_chart
 
 TWO = {
     "trip": [1, 1, 2, 2],
@@ -356,6 +357,24 @@ def test_markdown_frames_and_json_agree(result: Scenario) -> None:
     assert plain["consumer_surplus"]["mean"] == result.consumer_surplus.mean
     assert plain["left_out"] == {}
     assert result.to_arrow().column_names[0] == "mode"
+
+
+def test_the_plot_shows_both_states_with_an_interval(result: Scenario) -> None:
+    chart = scenario_chart(result)
+    before, after = chart.marks
+    assert chart.rows == tuple(row.group for row in result.shares.rows)
+    assert before.values == [row.before for row in result.shares.rows]  # type: ignore[union-attr]
+    assert after.low == [row.after_low for row in result.shares.rows]  # type: ignore[union-attr]
+    one = scenario_chart(result, most=1)
+    assert one.rows == (max(result.shares.rows, key=lambda row: abs(row.change)).group,)
+    assert one.note == "3 groups with smaller changes are not shown"
+    axes = result.plot("revenue")
+    assert axes.get_xlabel() == "predicted revenue, price"
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(chart.rows)
+    with pytest.raises(InputError, match="revenue is not available"):
+        replace(result, parts={**result.parts, "revenue": "revenue is not available"}).plot("revenue")
+    with pytest.raises(ConfigError, match="what"):
+        result.plot("share")  # type: ignore[arg-type]
 
 
 def test_parts_of_the_result_print_as_tables(result: Scenario) -> None:

@@ -253,9 +253,17 @@ def test_an_unfitted_model_raises_not_fitted_error(ask: str, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_repr_shows_the_options_and_whether_it_is_fitted(model: Proportional) -> None:
-    assert repr(Proportional(power=2.0)) == "Proportional(not fitted; ProportionalConfig(power=2.0))"
-    assert repr(model).startswith("Proportional(fitted;")
+def test_the_repr_shows_the_options_that_differ_from_the_defaults(model: Proportional) -> None:
+    assert repr(Proportional(power=2.0)) == "Proportional(power=2.0)"
+    assert repr(Proportional(power=1.0)) == "Proportional()"
+
+
+def test_a_notebook_shows_state_and_changed_options_first(model: Proportional) -> None:
+    html = Proportional(power=2.0)._repr_html_()
+    assert '<th scope="row">power</th><td>2.0</td>' in html
+    assert "Options with their defaults" not in html  # the only option is changed
+    assert '<th scope="row">power</th><td>1.0</td>' in model._repr_html_()  # folded
+    assert "fitted to" in model._repr_html_()
 
 
 def test_the_signature_lists_options_and_unknown_ones_are_refused() -> None:

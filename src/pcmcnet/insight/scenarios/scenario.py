@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,11 @@ from pcmcnet.models.logit.standard_errors import Errors
 from pcmcnet.reports.formats import FormatsMixin, ResultContent, to_json
 from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ScenarioView = Literal["shares", "volumes", "revenue"]
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
 # Reading the original table, and comparing it with a table that the caller has changed.
@@ -341,6 +346,32 @@ class Scenario(FormatsMixin):
     def to_frame(self) -> Any:
         """Return the rows of :meth:`to_rows` as a pandas data frame, indexed by group."""
         return data_frame(self.to_arrow(), index=self.by, instead="to_rows()")
+
+    def plot(self, what: ScenarioView = "shares", *, ax: Axes | None = None, most: int = 12) -> Axes:
+        """Plot a figure of each group before and after the changes, with intervals where the model has them.
+
+        Parameters
+        ----------
+        what
+            "shares" (the default), "volumes" or "revenue".
+        ax
+            Matplotlib Axes to draw on, or None (the default) to create a new figure.
+        most
+            Maximum number of groups (12 by default). Groups with the largest changes are kept.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes with the plot.
+
+        Raises
+        ------
+        InputError
+            If ``what`` is "revenue" and no revenue column was passed.
+        """
+        from pcmcnet.plots.scenario import plot_scenario
+
+        return plot_scenario(self, ax, what=what, most=most)
 
     def _content(self) -> ResultContent:
         facts = {f"change {k}" if k > 1 else "change": str(step) for k, step in enumerate(self.steps, start=1)}

@@ -34,11 +34,12 @@ from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
-from pcmcnet.models.interface.options import make_config, with_parameters
+from pcmcnet.models.interface.options import changed_options, make_config, with_parameters
 from pcmcnet.models.interface.prediction import chunks_log_proba, in_row_order, log_proba, require_probabilities
 from pcmcnet.models.interface.sign_check import SignCheck, check_signs
 from pcmcnet.progress import EpochCallback
-from pcmcnet.reports.formats import Summary
+from pcmcnet.reports.formats import Summary, to_fragment
+from pcmcnet.reports.sections import Block, Facts, Table, note
 from pcmcnet.storage import as_path, sole_writer
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import default_torch_settings
@@ -243,8 +244,25 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return {"options": asdict(self.config)}
 
     def __repr__(self) -> str:
-        state = "fitted" if self.fitted_ is not None else "not fitted"
-        return f"{type(self).__name__}({state}; {self.config})"
+        options = {**changed_options(self.config), **self.extras}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
+
+    def _repr_html_(self) -> str:
+        """Return the state of the model and its options, those that differ from the defaults first."""
+        facts = {"state": "not fitted"}
+        if self.fitted_ is not None:
+            table = self.fitted_.table
+            facts["state"] = f"fitted to {table.choice_sets:,} choice sets, {self.num_parameters:,} parameters"
+        changed = {**changed_options(self.config), **self.extras}
+        facts |= {name: repr(value) for name, value in changed.items()}
+        rest = {f.name: getattr(self.config, f.name) for f in fields(self.config) if f.name not in changed}
+        blocks: list[Block] = [Facts(facts)]
+        if rest:
+            rows = [[name, repr(value)] for name, value in rest.items()]
+            blocks.append(Table(cells=[["option", "default"], *rows], folded="Options with their defaults"))
+        if self.fitted_ is not None:
+            blocks += [note(f"Caveat: {caveat}.") for caveat in self.caveats]
+        return to_fragment(type(self).__name__, blocks)
 
     # -- for subclasses to implement --------------------------------------------------------------------------
 

@@ -56,6 +56,12 @@ def _defaults(config_class: type) -> dict[str, Any]:
     return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config_class)}
 
 
+def changed_options(config: Any) -> dict[str, Any]:
+    """Return the options of a model that differ from their defaults, in the order of the fields."""
+    defaults, values = _defaults(type(config)), {f.name: getattr(config, f.name) for f in fields(config)}
+    return {name: value for name, value in values.items() if repr(value) != repr(defaults[name])}
+
+
 def option_descriptions(config_class: type) -> dict[str, str]:
     """Return a one-line description of each option, with options of the class itself before those of its bases."""
     descriptions: dict[str, str] = {}
