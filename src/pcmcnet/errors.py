@@ -89,10 +89,10 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
+def did_you_mean(word: object, words: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the closest of the valid words, or list the valid words if none is close."""
     names = sorted(words)
-    near = get_close_matches(word, names, n=1)
+    near = get_close_matches(str(word), names, n=1)
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known: {', '.join(names)}." if names else ""

@@ -385,6 +385,8 @@ def test_parts_of_the_result_print_as_tables(result: Scenario) -> None:
     assert str(result.consumer_surplus).startswith(f"{result.consumer_surplus.mean:.4g} price per choice set (")
     with pytest.raises(InputError, match=r"no group 'cra'\. Did you mean 'car'"):
         result.shares["cra"]
+    with pytest.raises(InputError, match="no group 0"):
+        result.shares[0]  # type: ignore[index]
     with pytest.raises(InputError, match="no group 'car'"):
         result.diversion["car"]
 

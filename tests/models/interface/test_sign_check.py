@@ -88,6 +88,42 @@ def test_a_value_of_zero_is_raised_by_a_share_of_the_deviation() -> None:
     assert only_check(fitted(read(table, **ROLES, signs={"price": "-"}))).wrong == 1
 
 
+def test_an_effect_that_a_sign_holds_at_zero_is_reported() -> None:
+    """Choices are more likely at higher prices, so a network that obeys the sign "-" does not use the price."""
+    data = read(trips(80, slope=0.5), **ROLES, signs={"price": "-"})
+    model = pn.PCMCNet(epochs=10, members=1, weight_decay=0.1).fit(data, progress=False)
+    assert (only_check(model).wrong, only_check(model).no_effect) == (0, 1)
+    assert model.sign_caveats["price"] == (
+        f"the probability of an alternative does not depend on its price in 100% of {only_check(model).sets} sampled "
+        "choice sets: the declared sign '-' may contradict the data. Fit without it to see the effect that it prevents"
+    )
+    scenario = pn.scenario(model, data, "price *= 1.2 where mode == 'car'")
+    assert any("does not depend on its price" in note for note in scenario.notes)
+
+
+def test_an_effect_with_the_declared_sign_is_not_reported() -> None:
+    data = read(trips(80, slope=-0.5), **ROLES, signs={"price": "-"})
+    model = pn.PCMCNet(epochs=10, members=1, weight_decay=0.1).fit(data, progress=False)
+    assert (only_check(model).no_effect, model.sign_caveats) == (0, {})
+
+
+def test_a_change_below_the_next_split_of_a_tree_is_no_missing_effect() -> None:
+    """The prices are 1, 3 and 9, so a raise by a tenth crosses no split."""
+    rng = np.random.default_rng(0)
+    price = 3.0 ** rng.integers(0, 3, (200, 2))
+    first = (-price + rng.gumbel(size=(200, 2))).argmax(axis=1) == 0
+    table = {"trip": np.repeat(np.arange(200), 2), "took": np.column_stack([first, ~first]).ravel()}
+    data = read(table | {"price": price.ravel()}, features=["price"], signs={"price": "-"})
+    model = pn.Boosted().fit(data, progress=False)
+    raised = np.where(np.arange(400) % 2, 1.0, 1.1) * price.ravel()
+    assert np.array_equal(model.predict_proba(table | {"price": raised}), model.predict_proba(data))
+    assert (only_check(model).no_effect, model.sign_caveats) == (0, {})
+
+
+def test_logits_that_leave_the_column_out_are_not_reported() -> None:
+    assert fitted(signed(), formula="minutes", fixed={"minutes": -0.1}).sign_caveats == {}
+
+
 # -- what a fit records --------------------------------------------------------------------------------------------
 
 

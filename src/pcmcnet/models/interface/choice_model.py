@@ -447,9 +447,14 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def sign_caveats(self) -> dict[str, str]:
-        """A sentence for each column whose effect is against its expected sign, without a final stop."""
-        wrong = (check for check in self.table_.signs if check.is_wrong)
-        return {check.column: check.sentence(self._sign_remedy(check)) for check in wrong}
+        """A sentence for each column whose effect is against its expected sign or held at 0, without a final stop."""
+        sentences = {}
+        for check in self.table_.signs:
+            if check.is_wrong:
+                sentences[check.column] = check.sentence(self._sign_remedy(check))
+            elif check.is_held_at_zero and self.obeys_signs:
+                sentences[check.column] = check.sentence_without_effect()
+        return sentences
 
     def _sign_remedy(self, check: SignCheck) -> str:
         """Return what to do if the sign of a column is wrong."""

@@ -5,11 +5,14 @@ that look like prices or durations are expected to have the sign "-". The check
 
     1. draws choice sets of the training table, and one alternative i of each set
     2. raises the value of i by a tenth, and predicts the set before and after
-    3. counts the sets in which log P(i) moves against the sign by more than rounding errors.
+    3. counts the sets in which log P(i) moves against the sign by more than rounding errors
+    4. if log P(i) hardly moves in most sets, moves the value of i to the 10% or 90% quantile of the column instead,
+       whichever is farther away, and counts the sets in which log P(i) still hardly moves.
 
-A model that obeys the declared signs always passes. Other models may fail in some or all sets. Only the column itself
-changes: if the table contains a price twice, for example also as its logarithm, each column is checked separately. The
-draws do not depend on the seed of the fit.
+A model that obeys the declared signs never moves against them. But if the data suggest the opposite sign, its effect is
+0, so that scenarios change nothing and the optimal price is the highest one: a caveat says so. Other models may move
+against the sign in some or all sets. Only the column itself changes: if the table contains a price twice, for example
+also as its logarithm, each column is checked separately. The draws do not depend on the seed of the fit.
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ MAX_SETS = 500  # choice sets that are drawn: the standard error of a share is a
 MAX_PAIRS = 500_000  # ordered pairs of alternatives in the drawn sets, which bounds the time for large sets
 STEP = 0.1  # increase of a value, relative to the value, or to the standard deviation of the column if the value is 0
 MIN_CHANGE = 1e-5  # change of log P that counts; smaller changes may be rounding errors in float32
+MIN_EFFECT = 1e-4  # change of log P that counts as an effect: an elasticity of .001
 MAX_DECLARED_SHARE = 0.01  # tolerated share of sets against a declared sign, for models that round coarsely
 MAX_EXPECTED_SHARE = 0.25  # tolerated share of sets against an undeclared sign: some networks err in a few sets
+MAX_SHARE_WITHOUT_EFFECT = 0.5  # tolerated share of sets without an effect, for models that obey declared signs
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -62,6 +67,8 @@ class SignCheck:
     persons
         Share of the persons in the sample for whom the direction is wrong in at least one choice set; None if the table
         has no persons.
+    no_effect
+        Share of the checked choice sets in which the probability hardly changes with a declared column.
     """
 
     column: str
@@ -70,11 +77,25 @@ class SignCheck:
     wrong: float
     sets: int
     persons: float | None = None
+    no_effect: float = 0.0
 
     @property
     def is_wrong(self) -> bool:
         """Whether the sign is wrong in more choice sets than are tolerated."""
         return self.wrong > (MAX_DECLARED_SHARE if self.declared else MAX_EXPECTED_SHARE)
+
+    @property
+    def is_held_at_zero(self) -> bool:
+        """Whether a declared sign seems to be the reason why a model that obeys it has no effect of the column."""
+        return self.declared and not self.is_wrong and self.no_effect > MAX_SHARE_WITHOUT_EFFECT
+
+    def sentence_without_effect(self) -> str:
+        """Return a sentence without a final stop on a declared sign that holds an effect at zero."""
+        return (
+            f"the probability of an alternative does not depend on its {self.column} in {self.no_effect:.0%} of "
+            f"{self.sets:,} sampled choice sets: the declared sign {self.sign!r} may contradict the data. Fit without "
+            f"it to see the effect that it prevents"
+        )
 
     def sentence(self, remedy: str) -> str:
         """Return the result as a sentence without a final stop, followed by what to do about it."""
@@ -119,15 +140,26 @@ def check_signs(model: ChoiceModel, train: Sets) -> tuple[SignCheck, ...]:
             numbers = sample.features.get(column)
             if not isinstance(numbers, Numeric):  # a text column turned out to be categorical
                 continue
+
+            def change(values: NDArray[np.float32], rows: Ints, column: str = column) -> Floats:
+                """Return the change of log P of the given rows if the column has other values."""
+                changed = replace(sample, features={**sample.features, column: Numeric(values)})
+                with np.errstate(invalid="ignore"):  # a probability of 0 before and after the change
+                    difference: Floats = (model._checked_log_proba(changed) - before)[rows]
+                return difference
+
             # 2. Raise the value of one alternative of each set, and predict again.
             rows = _draw_alternatives(sample, ~np.isnan(numbers.values))
-            changed = replace(sample, features={**sample.features, column: Numeric(_raised(numbers.values, rows))})
-            with np.errstate(invalid="ignore"):  # a probability of 0 before and after the change
-                rise = (model._checked_log_proba(changed) - before)[rows]
+            rise = change(_raised(numbers.values, rows), rows)
             # 3. Count the sets in which the probability moves against the sign.
             is_wrong = rise > MIN_CHANGE if sign == "-" else rise < -MIN_CHANGE
             if len(rows):
-                checks.append(_sign_check(column, sign, sample, rows, is_wrong))
+                check = _sign_check(column, sign, sample, rows, is_wrong)
+                # 4. Look for an effect of larger changes, because trees may not notice a small one.
+                if check.declared and _share_without_effect(rise) > MAX_SHARE_WITHOUT_EFFECT:
+                    far = change(_moved_far(numbers.values, rows), rows)
+                    check = replace(check, no_effect=_share_without_effect(far))
+                checks.append(check)
     except PcmcNetError as error:  # a finished fit is worth more than its check
         log.warning("expected signs were not checked, because a changed choice set cannot be predicted: %s", error)
         return ()
@@ -167,6 +199,19 @@ def _raised(values: NDArray[np.float32], rows: Ints) -> NDArray[np.float32]:
     spread = float(np.nanstd(values.astype(np.float64))) or 1.0
     raised[rows] = np.minimum(x + STEP * np.where(x == 0, spread, np.abs(x)), _LARGEST).astype(np.float32)
     return raised
+
+
+def _moved_far(values: NDArray[np.float32], rows: Ints) -> NDArray[np.float32]:
+    """Return a copy of the values in which those of the given rows are the farther one of two quantiles."""
+    low, high = np.nanquantile(values, (0.1, 0.9))
+    moved = values.copy()
+    moved[rows] = np.where(values[rows] - low > high - values[rows], low, high)
+    return moved
+
+
+def _share_without_effect(change: Floats) -> float:
+    """Return the share of changes of log P that are negligible."""
+    return float((np.abs(change) < MIN_EFFECT).mean())
 
 
 # -- Expected signs ---------------------------------------------------------------------------------------------------
