@@ -4,7 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
 import pytest
+
+from choice_tables import london_trips
 
 Run = Callable[..., Any]
 
@@ -45,7 +49,19 @@ def test_the_status_is_1_if_no_model_has_a_loss(cli: Run, tmp_path: Path) -> Non
     assert cli("leaderboard", *words, "-o", tmp_path).status == 1
 
 
+def test_a_london_file_adds_its_published_split(cli: Run, tmp_path: Path) -> None:
+    file = tmp_path / "london.csv"
+    pa.csv.write_csv(pa.table(london_trips(10)), file)
+    words = ["--tables", "lpmc", "--lpmc", file, "--models", "uniform"]
+    status, out, err = cli("leaderboard", *words, "-o", tmp_path / "board")
+    assert status == 0, err
+    assert re.search(r"^lpmc +judged +10 +1\.3863 best", out, re.MULTILINE)
+    assert "lpmc: one fit, tested on the 10 choice sets of the given test part" in out
+
+
 CASES = {
+    "lpmc without its file": (["--tables", "lpmc"], "table 'lpmc' is not part of a package: give its file"),
+    "no file": (["--lpmc", "missing.csv"], r"missing\.csv"),
     "unknown table": (["--tables", "mlbaa"], r"unknown table 'mlbaa'. Did you mean 'mlba'\?"),
     "unknown model": ([*TABLES, "--models", "mnll"], r"unknown model 'mnll'. Did you mean 'mnl'\?"),
     "unknown use": (["--use", "mine"], r"use must be one of 'development', 'judged', 'simulated'"),

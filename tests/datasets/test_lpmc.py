@@ -1,38 +1,23 @@
 """London Passenger Mode Choice is read with its roles, split by survey year, and refused if it is another table."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from choice_tables import LONDON_TRIPS
 from pcmcnet.datasets import lpmc
 from pcmcnet.errors import DatasetError
 
 TABLE = Path(__file__).parents[3] / "shared" / "data" / "ltds.csv.gz"
-TRIPS: dict[str, Any] = {
-    "trip_id": [0, 1, 2],
-    "household_id": [7, 7, 8],
-    "travel_mode": ["drive", "pt", "walk"],
-    "survey_year": [1, 2, 3],
-    "purpose": ["HBO", "HBW", "HBO"],
-    "fueltype": ["Petrol_Car", "Diesel_Car", "Petrol_Car"],
-    "faretype": ["full", "free", "full"],
-    **{name: [1, 0, 1] for name in ("bus_scale", "female", "driving_license", "car_ownership")},
-    **{name: [4, 5, 6] for name in ("travel_month", "day_of_week", "start_time_linear", "age", "distance")},
-    **{name: [0.25, 0.5, 1.0] for name in ("dur_walking", "dur_cycling", "dur_pt_total", "dur_driving")},
-    **{name: [0.1, 0.2, 0.3] for name in ("dur_pt_access", "dur_pt_rail", "dur_pt_bus", "dur_pt_int_waiting")},
-    **{name: [2, 1, 0] for name in ("pt_n_interchanges", "cost_driving_con_charge")},
-    **{name: [1.5, 2.5, 3.5] for name in ("cost_transit", "cost_driving_fuel", "driving_traffic_percent")},
-}
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "trips.csv"
-    pa.csv.write_csv(pa.table(TRIPS), file)
+    pa.csv.write_csv(pa.table(LONDON_TRIPS), file)
     return file
 
 
@@ -57,11 +42,11 @@ def test_another_table_is_refused(tmp_path: Path, path: Path) -> None:
         lpmc.read(path, years=[4])
     for column in ("survey_year", "dur_pt_rail"):
         other = tmp_path / f"{column}.csv"
-        pa.csv.write_csv(pa.table({name: values for name, values in TRIPS.items() if name != column}), other)
+        pa.csv.write_csv(pa.table({name: values for name, values in LONDON_TRIPS.items() if name != column}), other)
         with pytest.raises(DatasetError, match=f"not the table of London Passenger Mode Choice: .*{column}"):
             lpmc.read(other)
     words = tmp_path / "words.csv"
-    pa.csv.write_csv(pa.table({**TRIPS, "survey_year": ["first", "second", "third"]}), words)
+    pa.csv.write_csv(pa.table({**LONDON_TRIPS, "survey_year": ["first", "second", "third"]}), words)
     with pytest.raises(DatasetError, match="not the table of London Passenger Mode Choice"):
         lpmc.read(words)
     with pytest.raises(DatasetError, match="expected survey years"):

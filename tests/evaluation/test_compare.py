@@ -110,6 +110,31 @@ def test_a_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
     assert "one split, 75% for training and 25% for testing: 10 choice sets tested" in str(result)
 
 
+def test_a_given_test_part_is_predicted_by_fits_to_the_other_choice_sets(
+    kinds: Kinds, trips: ChoiceData, tmp_path: Path
+) -> None:
+    train, test = trips[:25], trips[25:]
+    result = quietly({"t": kinds["Tilt"]()}, train, test=test, seed=2, folder=tmp_path)
+    report = evaluate(kinds["Tilt"]().fit(train, seed=2), test)
+    assert dict(result["t"].values) == pytest.approx(report.values, rel=1e-12)
+    assert [fold.n_sets for fold in result["t"].folds] == [len(test)]
+    assert kinds["Tilt"].fits[0].table_.fingerprint == train.fingerprint()
+    assert result.how.startswith(f"one fit, tested on the {len(test)} choice sets of the given test part;")
+    # Another test part of the same table is another comparison.
+    with pytest.raises(ArtifactError, match="different settings: test"):
+        quietly({"t": kinds["Tilt"]()}, trips[:20], test=trips[20:], seed=2, folder=tmp_path)
+
+
+def test_groups_of_a_given_test_part_are_resampled_whole(kinds: Kinds, trips: ChoiceData) -> None:
+    train, test, sets = trips[:25], trips[25:], np.arange(len(trips))
+    ungrouped, single, fives = (
+        quietly({"t": kinds["Tilt"]()}, train, test=test, by=by)["t"] for by in (None, sets, sets // 5)
+    )
+    assert single.intervals == ungrouped.intervals
+    assert fives.intervals != ungrouped.intervals
+    assert fives.values == ungrouped.values
+
+
 def test_groups_stay_whole_and_widen_intervals(kinds: Kinds, trips: ChoiceData) -> None:
     result = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by="person")
     for fit, tested in zip(kinds["Tilt"].fits, kinds["Tilt"].predicted, strict=True):
@@ -438,7 +463,7 @@ def test_validation_parts_are_whole_groups_of_the_training_part(trips: ChoiceDat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"folds": 3, "split": (0.8, 0.2)}, "expected folds or split, got both"),
+        ({"folds": 3, "split": (0.8, 0.2)}, "expected one of folds, split and test, got several"),
         ({"folds": 1}, "the number of folds must be between 2 and 40"),
         ({"split": (0.8, 0.1, 0.1)}, r"split must be the shares .*got \(0.8, 0.1, 0.1\)"),
         ({"split": 0.2}, "split must be the shares .*got 0.2"),

@@ -1,4 +1,5 @@
 import logging
+import math
 import signal
 import threading
 import time
@@ -8,18 +9,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 import pcmcnet as pn
+from choice_tables import london_trips
 from pcmcnet.data import ChoiceData
-from pcmcnet.datasets import packaged
-from pcmcnet.errors import ArtifactError, ConfigError, DatasetError
+from pcmcnet.datasets import lpmc, packaged
+from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError
 from pcmcnet.evaluation import compare, leaderboard
 from pcmcnet.evaluation.compare import model_identity
 from pcmcnet.evaluation.leaderboard import TooSlowError, time_limit, with_time_limit
-from pcmcnet.evaluation.leaderboard_entries import LeaderboardTable, sample_table
-from pcmcnet.models import MNL, Uniform
+from pcmcnet.evaluation.leaderboard_entries import LeaderboardTable, require_tables, sample_table
+from pcmcnet.models import MNL, Boosted, Uniform
 
+LONDON = Path(__file__).parents[3] / "shared" / "data" / "ltds.csv.gz"
 QUICK: dict[str, Any] = {"folds": 2, "resamples": 100, "progress": False}
 
 
@@ -102,6 +107,59 @@ def test_a_missing_table_is_skipped_with_its_install_command(
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert any(warning.startswith("table mode-canada is skipped: ") for warning in warnings)
     assert "mode-canada skipped: " in board.to_markdown()
+
+
+@pytest.fixture
+def london(tmp_path: Path) -> Path:
+    """Return a file with 20 trips in each survey year."""
+    file = tmp_path / "london.csv"
+    pa.csv.write_csv(pa.table(london_trips(20)), file)
+    return file
+
+
+def test_the_published_split_of_a_london_file_is_judged(london: Path, tables: dict[str, ChoiceData]) -> None:
+    train, test = lpmc.published_split(london)
+    board = leaderboard(tables, {"flat": Uniform(), "trees": Boosted(trees=3)}, lpmc=london, **QUICK)
+    assert [(table.name, table.use) for table in board.tables] == [
+        ("trips 0", "given"),
+        ("trips 1", "given"),
+        ("lpmc", "judged"),
+    ]
+    assert board["lpmc"].comparison.n_sets == len(test) == 20
+    expected = pn.evaluate(Boosted(trees=3).fit(train, progress=False), test).nll
+    assert board["lpmc"].nll("trees") == pytest.approx(expected, rel=1e-12)
+    (note,) = (note for note in board.notes if note.startswith("lpmc: "))
+    assert note.startswith("lpmc: one fit, tested on the 20 choice sets of the given test part; sets are grouped by ")
+    assert board.standings()[0].measured == 3
+
+
+def test_a_london_file_is_added_to_named_tables_once(london: Path) -> None:
+    assert [table.name for table in require_tables(["mlba"], None, london)] == ["mlba", "lpmc"]
+    assert [table.name for table in require_tables(["lpmc"], None, london)] == ["lpmc"]
+    assert [table.name for table in require_tables(None, "simulated", london)] == [
+        *("mlba", "airline", "rock-paper-scissors")
+    ]
+    assert require_tables(None, "judged", london)[-1].name == "lpmc"
+
+
+def test_a_wrong_london_file_is_an_error_before_any_fit(london: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="table 'lpmc' is not part of a package: give its file as lpmc"):
+        leaderboard(["lpmc"], ["uniform"], **QUICK)
+    with pytest.raises(InputError, match="'lpmc' is the table in the file given as lpmc: use another name"):
+        leaderboard({"lpmc": lpmc.read(london)}, ["uniform"], lpmc=london, **QUICK)
+    with pytest.raises(DatasetError, match=r"missing\.csv"):
+        leaderboard(["mlba"], ["uniform"], lpmc=tmp_path / "missing.csv", folder=tmp_path / "board", **QUICK)
+    assert not (tmp_path / "board").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LONDON.exists(), reason="needs ../shared/data/ltds.csv.gz")
+def test_the_real_london_table_is_judged_on_its_published_test_part() -> None:
+    board = leaderboard(["lpmc"], ["uniform", "mnl"], lpmc=LONDON, resamples=0, progress=False)
+    assert board["lpmc"].comparison.n_sets == 26_320
+    assert board["lpmc"].nll("uniform") == pytest.approx(math.log(4), abs=1e-12)
+    alone = MNL().fit(lpmc.published_split(LONDON)[0])
+    assert board["lpmc"].nll("mnl") == pytest.approx(-alone.score(lpmc.published_split(LONDON)[1]), rel=1e-12)
 
 
 def test_a_table_without_suitable_models_is_skipped(tables: dict[str, ChoiceData]) -> None:

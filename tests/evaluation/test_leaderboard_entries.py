@@ -161,7 +161,7 @@ def test_the_random_split_of_swissmetro_is_not_ranked() -> None:
 @pytest.mark.parametrize("name", ["mlba", "airline", "rock-paper-scissors"])
 def test_the_floor_of_a_simulated_table_is_below_the_uniform_loss(name: str) -> None:
     """The floor is the loss of the true probabilities."""
-    data, whole, floor = public_tables()[name].read(600)
+    data, whole, floor, _ = public_tables()[name].read(600)
     assert len(data) == whole == 600
     uniform = float(np.log(data.sizes).mean())
     assert floor is not None
@@ -178,7 +178,7 @@ def test_a_simulated_table_has_at_most_a_few_thousand_sets() -> None:
 def test_a_sample_has_whole_persons_and_is_reproducible(trips_table: Any, read_trips: Any) -> None:
     table = trips_table(sets=40)
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], person="person")
-    part, whole, floor = sample_table(data, 11)
+    part, whole, floor, _ = sample_table(data, 11)
     assert (whole, floor) == (40, None)
     assert len(part) == 12  # three persons with four trips: the smallest number of persons with 11 trips
     assert sample_table(data, 11).data.fingerprint() == part.fingerprint()

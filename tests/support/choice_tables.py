@@ -29,10 +29,35 @@ ROLES: dict[str, Any] = {
     "weight": "weight",
 }
 
+# Three trips with the columns of London Passenger Mode Choice, one in each survey year.
+LONDON_TRIPS: dict[str, Any] = {
+    "trip_id": [0, 1, 2],
+    "household_id": [7, 7, 8],
+    "travel_mode": ["drive", "pt", "walk"],
+    "survey_year": [1, 2, 3],
+    "purpose": ["HBO", "HBW", "HBO"],
+    "fueltype": ["Petrol_Car", "Diesel_Car", "Petrol_Car"],
+    "faretype": ["full", "free", "full"],
+    **{name: [1, 0, 1] for name in ("bus_scale", "female", "driving_license", "car_ownership")},
+    **{name: [4, 5, 6] for name in ("travel_month", "day_of_week", "start_time_linear", "age", "distance")},
+    **{name: [0.25, 0.5, 1.0] for name in ("dur_walking", "dur_cycling", "dur_pt_total", "dur_driving")},
+    **{name: [0.1, 0.2, 0.3] for name in ("dur_pt_access", "dur_pt_rail", "dur_pt_bus", "dur_pt_int_waiting")},
+    **{name: [2, 1, 0] for name in ("pt_n_interchanges", "cost_driving_con_charge")},
+    **{name: [1.5, 2.5, 3.5] for name in ("cost_transit", "cost_driving_fuel", "driving_traffic_percent")},
+}
+
 
 def read(table: Any, **roles: Any) -> ChoiceData:
     """Read a table whose choice sets are in the column ``trip`` and whose choices are in ``took``."""
     return ChoiceData.from_long(table, **{"choice_set": "trip", "chosen": "took", **roles})
+
+
+def london_trips(persons: int) -> Table:
+    """Repeat the three trips of ``LONDON_TRIPS``, with other households, and other modes of every second household."""
+    rows = np.repeat(np.arange(persons), 3)
+    table = {name: np.tile(np.asarray(values), persons) for name, values in LONDON_TRIPS.items()}
+    table["travel_mode"] = np.where(rows % 2, np.roll(table["travel_mode"], 1), table["travel_mode"])
+    return {**table, "trip_id": np.arange(3 * persons), "household_id": 10 * rows + table["household_id"]}
 
 
 def largest(values: NDArray[Any], sets: NDArray[Any]) -> NDArray[np.bool_]:

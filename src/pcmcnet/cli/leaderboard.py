@@ -24,6 +24,13 @@ def leaderboard(
     use: Annotated[
         str | None, typer.Option(help="Include only tables for this use: development, judged or simulated.")
     ] = None,
+    lpmc: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of London Passenger Mode Choice, such as ltds.csv.gz. It adds the table lpmc, whose published "
+            "split is used."
+        ),
+    ] = None,
     folds: Annotated[int, typer.Option(help="Number of cross-validation folds per table.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the folds, the fits and the bootstrap.")] = 0,
     sets: Annotated[int, typer.Option(min=1, help="Sample larger tables down to about this many choice sets.")] = 5_000,
@@ -52,7 +59,7 @@ def leaderboard(
 
     resolve_device(device)
     table_list, model_list = (None if text is None else arguments.comma_separated(text) for text in (tables, models))
-    limits: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}
+    limits: dict[str, Any] = {"use": use, "lpmc": lpmc, "sets": sets, "seconds": seconds, "device": device}
     with resume_hint_on_interrupt(output):
         board = rank_models(table_list, model_list, folds, seed, **limits, folder=output)
     page = write_leaderboard_page(board, output / "leaderboard.html")

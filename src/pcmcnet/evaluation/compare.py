@@ -34,7 +34,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import fold_parts, generator, split_parts
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.comparison import GIVEN_TEST_PART, Comparison
 from pcmcnet.evaluation.metrics import mean_metrics, model_metrics
 from pcmcnet.evaluation.paired_differences import CELL_COSTS, Cell, Failure, Outcomes, build_comparison
 from pcmcnet.evaluation.predictions import require_sets
@@ -77,13 +77,24 @@ class FoldIndices:
 
 
 def plan_folds(
-    groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
+    groups: Ints,
+    *,
+    folds: int | None,
+    split: Sequence[float] | None,
+    valid: float,
+    seed: int,
+    test: Ints | None = None,
 ) -> list[FoldIndices]:
-    """Divide choice sets into folds or a single split, given the group of each set (S,)."""
-    if folds is not None and split is not None:
-        raise ConfigError("expected folds or split, got both: give a number of folds, or two shares such as (.8, .2).")
+    """Divide choice sets into folds or a single split, given the group of each set (S,), or use a given test part."""
+    if sum(option is not None for option in (folds, split, test)) > 1:
+        raise ConfigError(
+            "expected one of folds, split and test, got several: give a number of folds, two shares such as (.8, .2), "
+            "or the choice sets of the test part."
+        )
     require_number("valid", valid, low=0, high=1, open_high=True)
-    if split is None:
+    if test is not None:
+        tests = [test]
+    elif split is None:
         tests = fold_parts(groups, 5 if folds is None else folds, generator(seed))
     elif not isinstance(split, Sequence) or isinstance(split, str) or len(split) != 2:
         raise ConfigError(f"split must be the shares of the training and test parts, such as (.8, .2), got {split!r}.")
@@ -232,6 +243,7 @@ def compare(
     seed: int = 0,
     *,
     split: Sequence[float] | None = None,
+    test: ChoiceData | None = None,
     by: str | ArrayLike | None = None,
     valid: float = 0.0,
     top: Sequence[int] = (1, 5),
@@ -251,17 +263,21 @@ def compare(
     data
         Choice sets with observed choices.
     folds
-        Number of cross-validation folds, at least 2. Default None: 5 folds, unless ``split`` is given.
+        Number of cross-validation folds, at least 2. Default None: 5 folds, unless ``split`` or ``test`` is given.
     seed
         Seed of the folds, the fits and the resamples. The folds equal those of ``data.folds(folds, seed=seed)``.
         Default 0.
     split
         Shares of the training and test parts, such as (.8, .2), for a single split instead of cross-validation. Default
         None.
+    test
+        Choice sets of the test part, for a split that is given, such as a published one. ``data`` is then the training
+        part. Default None.
     by
-        Name of an individual-level or kept column, or an array with one value per choice set. Sets with equal values
-        stay in the same part and are resampled together. Default None: if persons are declared, the sets of a person
-        stay together. The name of the choice-set column makes each set a separate group.
+        Name of an individual-level or kept column, or an array with one value per choice set, those of ``test`` last.
+        Sets with equal values stay in the same part (unless ``test`` is given) and are resampled together. Default
+        None: if persons are declared, the sets of a person stay together. The name of the choice-set column makes each
+        set a separate group.
     valid
         Share of each training part that is held out for early stopping, for models that use it. Default 0: nothing is
         held out.
@@ -310,19 +326,23 @@ def compare(
     require_evaluation_options(top, resamples, seed)
     data.require_chosen("a comparison")
     require_sets(data)
+    test_sets = None
+    if test is not None:
+        data, test_sets = _with_test_part(data, test), np.arange(len(data), len(data) + len(test))
     # 2. Divide the table into folds. ``common`` has the settings that all cells share.
     groups, by = data.groups(by), _grouping(by, data.schema)
-    plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed)
+    plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed, test=test_sets)
     common = {
         "table": data.fingerprint(),
         "folds": len(plan),
-        "split": None if split is None else [float(share) for share in split],
+        "split": GIVEN_TEST_PART if test is not None else None if split is None else [float(share) for share in split],
         "seed": int(seed),
         "by": by if isinstance(by, str) or by is None else "given values",
         "groups": None if by is None else hashlib.sha256(groups.tobytes()).hexdigest(),
         "valid": float(valid),
         "top": [int(n) for n in top],
         "version": package_version("pcmcnet"),
+        **({} if test is None else {"test": test.fingerprint()}),
     }
     # 3. Compute the missing cells, build the comparison, and write it if a folder is given.
     store = None if folder is None else CellStore(as_path(folder), common)
@@ -420,6 +440,15 @@ def _label_models(models: Sequence[Any]) -> dict[str, Any]:
             f"models: {repeated[0]!r} occurs twice in the list. Label the models, as in {{'a': MNL(), 'b': MNL()}}."
         )
     return dict(zip(labels, built, strict=True))
+
+
+def _with_test_part(data: ChoiceData, test: Any) -> ChoiceData:
+    """Return the choice sets of the training part, followed by those of the test part."""
+    if not isinstance(test, ChoiceData):
+        raise InputError(f"test: expected ChoiceData, got {type(test).__name__}: see ChoiceData.from_long.")
+    test.require_chosen("a comparison")
+    require_sets(test)
+    return data.concat(test)
 
 
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:

@@ -24,6 +24,7 @@ from pcmcnet.reports.tables import escaped, markdown_table, text_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+GIVEN_TEST_PART = "given"  # design["split"] if the caller gave the test part
 DIFFERENCE = "difference"  # difference of the NLL from that of the best model; a key like the names of metrics
 
 
@@ -145,6 +146,8 @@ class Comparison(ToDictMixin, NotebookMixin):
         design, noun = self.design, "choice set" if self.n_sets == 1 else "choice sets"
         if design["split"] is None:
             protocol = f"{design['folds']}-fold cross-validation: each of {self.n_sets:,} {noun} is tested once"
+        elif design["split"] == GIVEN_TEST_PART:
+            protocol = f"one fit, tested on the {self.n_sets:,} {noun} of the given test part"
         else:
             fit, test = design["split"]
             protocol = f"one split, {fit:.0%} for training and {test:.0%} for testing: {self.n_sets:,} {noun} tested"

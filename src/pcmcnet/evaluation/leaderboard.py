@@ -8,6 +8,7 @@ only the missing results, such as those of a new model or table.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,6 +92,7 @@ def leaderboard(
     seed: int = 0,
     *,
     use: Use | None = None,
+    lpmc: str | os.PathLike[str] | None = None,
     sets: int = MAX_SETS,
     seconds: float = SECONDS_PER_FIT,
     resamples: int = 1000,
@@ -115,9 +117,12 @@ def leaderboard(
     use
         Restrict the leaderboard to tables with this use: "development", "judged" or "simulated". Default None: all
         tables.
+    lpmc
+        File of London Passenger Mode Choice, such as "ltds.csv.gz", which is not part of a package. It adds the table
+        "lpmc" with its published split: models are fitted to survey years 1 and 2 and tested on year 3. Default None.
     sets
-        Approximate maximum number of choice sets per table. Tables with more choice sets, or with more than eight times
-        as many alternatives, are sampled. Default 5,000.
+        Approximate maximum number of choice sets per table, except "lpmc". Tables with more choice sets, or with more
+        than eight times as many alternatives, are sampled. Default 5,000.
     seconds
         Time limit per fit, in seconds. A model that exceeds the limit is reported as too slow. Default 600.
     resamples
@@ -153,7 +158,7 @@ def leaderboard(
     >>> board["trips"].verdict("uniform"), board["trips"].verdict("bradley-terry")
     ('best', 'missing')
     """
-    chosen, contestants = require_tables(tables, use), require_contestants(models)
+    chosen, contestants = require_tables(tables, use, lpmc), require_contestants(models)
     require_evaluation_options((1,), resamples, seed)
     require_number("folds", folds, whole=True, low=2)
     require_number("sets", sets, whole=True, low=1)
@@ -194,7 +199,7 @@ def _compare_on(
 ) -> TableResult | str:
     """Compare the models on one table. If the table cannot be used, return the reason as text."""
     try:
-        data, whole, floor = table.read(sets)
+        data, whole, floor, test = table.read(sets)
         models, absent = build_contestants(contestants, data)
         if not models:
             return f"no model is applicable. {'; '.join(f'{label}: {reason}' for label, reason in absent.items())}"
@@ -202,7 +207,8 @@ def _compare_on(
             comparison: Comparison = compare(
                 {label: with_time_limit(model, seconds) for label, model in models.items()},
                 data,
-                **options,
+                **({**options, "folds": None} if test is not None else options),
+                test=test,
                 by=data.schema.choice_set if table.by_set else None,
                 folder=None if folder is None else folder / "tables" / table.name,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -162,6 +163,7 @@ class Sample(NamedTuple):
     data: ChoiceData
     whole: int  # number of choice sets of the whole table
     floor: float | None = None  # NLL of the true probabilities on these choices
+    test: ChoiceData | None = None  # the test part of a published split; all of it is used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,10 +217,13 @@ def public_tables() -> dict[str, LeaderboardTable]:
     return {table.name: table for table in tables}
 
 
-def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
+LPMC = "lpmc"  # name of the table of London Passenger Mode Choice
+
+
+def require_tables(tables: Any, use: str | None, lpmc: str | os.PathLike[str] | None = None) -> list[LeaderboardTable]:
     """Return leaderboard tables, given names, a mapping from names to choice data, or None for all public tables.
 
-    If ``use`` is given, only tables with this use are returned.
+    If ``use`` is given, only tables with this use are returned. The file ``lpmc`` adds a table.
     """
     if use is not None and use not in get_args(Use):
         raise ConfigError(f"use must be one of {', '.join(map(repr, get_args(Use)))}, got {use!r}.")
@@ -228,7 +233,14 @@ def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
     elif tables is not None and (isinstance(tables, str) or not isinstance(tables, Sequence)):
         raise InputError(f"tables: expected names, or a mapping from names to choice data, got {tables!r}.")
     names = list(dict.fromkeys(available if tables is None else tables))
+    if lpmc is not None:
+        if isinstance(tables, Mapping) and LPMC in tables:
+            raise InputError(f"tables: {LPMC!r} is the table in the file given as lpmc: use another name.")
+        available[LPMC] = london_table(lpmc)
+        names = list(dict.fromkeys([*names, LPMC]))
     unknown = [name for name in names if name not in available]
+    if unknown and unknown[0] == LPMC:
+        raise ConfigError(f"table {LPMC!r} is not part of a package: give its file as lpmc, such as 'ltds.csv.gz'.")
     if unknown:
         raise ConfigError(f"unknown table {unknown[0]!r}." + did_you_mean(str(unknown[0]), available))
     selected = [available[name] for name in names if use in (None, available[name].use)]
@@ -244,6 +256,15 @@ def _table_of_caller(name: Any, data: Any) -> LeaderboardTable:
     if not isinstance(data, ChoiceData):
         raise InputError(f"tables, {name!r}: expected ChoiceData, got {type(data).__name__}.")
     return LeaderboardTable(name=name, use="given", read=partial(sample_table, data))
+
+
+def london_table(path: str | os.PathLike[str]) -> LeaderboardTable:
+    """Return the table of London Passenger Mode Choice with its published split. The file is read now."""
+    from pcmcnet.datasets import lpmc
+
+    train, test = lpmc.published_split(path)
+    sample = Sample(train, len(test), test=test)
+    return LeaderboardTable(name=LPMC, use="judged", read=lambda most: sample)
 
 
 def sample_table(data: ChoiceData, most: int) -> Sample:

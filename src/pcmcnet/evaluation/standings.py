@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError, printable
-from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, ComparisonRow
+from pcmcnet.evaluation.comparison import DIFFERENCE, GIVEN_TEST_PART, Comparison, ComparisonRow
 from pcmcnet.evaluation.leaderboard_entries import Use
 from pcmcnet.evaluation.report import FOOTNOTE, MARK
 from pcmcnet.reports.formats import NotebookMixin, ToDictMixin, to_json
@@ -382,6 +382,11 @@ class Leaderboard(ToDictMixin, NotebookMixin):
             f"{table.name}: a sample of {table.comparison.n_sets:,} of {table.whole:,} choice sets."
             for table in self.tables
             if table.comparison.n_sets < table.whole
+        ]
+        notes += [
+            f"{table.name}: {table.comparison.how[:-1]}."
+            for table in self.tables
+            if table.comparison.design["split"] == GIVEN_TEST_PART
         ]
         unranked = [table.name for table in self.tables if not table.ranked]
         notes += [f"{name} is not ranked, because it contains the same choices as another table." for name in unranked]

@@ -15,7 +15,7 @@ import numpy as np
 
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
+from pcmcnet.evaluation.comparison import GIVEN_TEST_PART, Comparison, ComparisonRow
 from pcmcnet.evaluation.model_bootstrap import BootstrapResult
 from pcmcnet.evaluation.report import Report
 from pcmcnet.plots.charts import draw_intervals
@@ -330,6 +330,8 @@ def _charts(comparison: Comparison) -> tuple[Block, ...]:
 def _facts(comparison: Comparison) -> dict[str, object]:
     design = comparison.design
     folds = f"{design['folds']} folds" if design["split"] is None else f"one split, {design['split']}"
+    if design["split"] == GIVEN_TEST_PART:
+        folds = "given test part"
     versions = {"pcmcnet": design["version"], **design["versions"]}
     facts = {
         "design": folds,
