@@ -25,6 +25,7 @@ PACKAGE = ROOT / "src" / "pcmcnet"
 STAGES = [
     *(
         "errors",
+        "imports",
         "arrays",
         "checks",
         "concurrency",

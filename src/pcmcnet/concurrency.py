@@ -135,3 +135,14 @@ def interpreter_command(program: str) -> tuple[list[str], dict[str, str]]:
     # 3. Remove empty entries, which stand for the working folder, from PYTHONPATH.
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return command, {**os.environ, "PYTHONPATH": os.pathsep.join(entries)}
+
+
+def thread_count() -> int:
+    """Return the number of threads for computations: PyTorch's number if it is loaded, otherwise its default."""
+    if "torch" in sys.modules:
+        import torch
+
+        return torch.get_num_threads()
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(limit) if limit.isdecimal() and int(limit) else cores

@@ -31,8 +31,8 @@ from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.subsets import fold_parts, generator
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.storage import json_bytes, parse_json, write_bytes
-from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.run_folder import require_same_run
 
 log = logging.getLogger("pcmcnet")
 

@@ -14,7 +14,7 @@ import pytest
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import PCMCNet, load
-from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.training.run_folder import CHECKPOINT
 
 Run = Callable[..., Any]
 Start = Callable[..., subprocess.Popen[bytes]]

@@ -20,8 +20,7 @@ from pcmcnet.cluster.training import RayWorkers, SharedFolder
 from pcmcnet.data import ScannedData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models.networks.fitting import FittedNetwork
-from pcmcnet.training.checkpoint import CHECKPOINT
-from pcmcnet.training.run_folder import REFIT
+from pcmcnet.training.run_folder import CHECKPOINT, REFIT
 
 OPTIONS: dict[str, Any] = {"hidden": (16, 16), "dropout": 0.0, "epochs": 2, "batch_size": 16, "weight_decay": 0.5}
 STEPS = 10  # an epoch has 160 sets

@@ -30,7 +30,7 @@ from pcmcnet.models.stacking import (
     without_negligible,
 )
 from pcmcnet.selection import cross_folds
-from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.training.run_folder import CHECKPOINT
 
 QUICK: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 16, "weight_decay": 0.1, "members": 1}
 

@@ -11,8 +11,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, CheckpointWriter, RunState, _digest
+from pcmcnet.training.checkpoint import Checkpoint, CheckpointWriter, RunState, _digest
 from pcmcnet.training.config import EarlyStopping
+from pcmcnet.training.run_folder import CHECKPOINT
 
 IDENTITY = {"model": "toy", "options": {"lr": 0.1, "hidden": (4, 4)}, "seed": 0}
 

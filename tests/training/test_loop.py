@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from pcmcnet.data import Batch, EncodedSets
 from pcmcnet.errors import TrainingError
 from pcmcnet.training import loop
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, CheckpointWriter, RunState
+from pcmcnet.training.checkpoint import Checkpoint, CheckpointWriter, RunState
 from pcmcnet.training.config import TrainConfig, learning_rate
 from pcmcnet.training.loop import TrainingOutcome, mean_nll, train
 from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.run_folder import CHECKPOINT
 from pcmcnet.training.step import Steps
 
 MakeSets = Callable[..., EncodedSets]

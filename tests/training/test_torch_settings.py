@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import pcmcnet as pn
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.training.device import default_torch_settings, seeded_initialisation
+from pcmcnet.training.device import seeded_initialisation
+from pcmcnet.training.torch_settings import default_torch_settings
 
 Surroundings = Callable[[], AbstractContextManager[Any]]
 

@@ -1,31 +1,28 @@
 """Options shared by several commands: models, seeds, devices, column roles, the engine.
 
-Shell completion needs the names of models and tables, but the modules that define them import PyTorch, which is slow.
-Model names are therefore read from the source code of the models, and the other names are copied here. Tests compare
-these names with the registries.
+Shell completion needs the names of tables, column kinds and search spaces, but the modules that define them are slow to
+import. These names are therefore copied here. Tests compare them with the registries.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pcmcnet.errors import SchemaError
+from pcmcnet.models import MODELS
 
 if TYPE_CHECKING:
     from pcmcnet.data import Schema
 
 # -- Completion --------------------------------------------------------------------------------------------------------
 
-
-_NAME = re.compile(r'^    name = "([\w-]+)"$', re.MULTILINE)  # the class attribute with the registry name of a model
 
 LEADERBOARD_MODELS = ("mnl+individual", "lc-mnl+individual")  # variants that the leaderboard builds for each table
 TABLES = (
@@ -36,15 +33,11 @@ TABLES = (
 SIMULATORS = ("mlba", "airline", "rock-paper-scissors")
 KINDS = ("vector", "datetime", "multi", "text", "image", "id", "piecewise", "spline")
 SPACES = ("default", "paper", "wide")
-_WRAPPERS = {"wrapper", "calibrated", "ensemble", "with_constants"}  # files of models that wrap other models
 
 
-@cache
 def model_names() -> tuple[str, ...]:
     """Return the registry names of all models, sorted."""
-    files = (Path(__file__).parents[1] / "models").rglob("*.py")
-    texts = [file.read_text("utf-8") for file in files if file.stem not in _WRAPPERS]
-    return tuple(sorted(name for text in texts for name in _NAME.findall(text)))
+    return tuple(sorted(MODELS))
 
 
 def _completer(names: Callable[[], tuple[str, ...]], *, several: bool = False) -> Callable[[str], list[str]]:

@@ -1,15 +1,29 @@
-"""Evaluation of models: metrics with intervals, comparisons, leaderboards, hypothesis tests and tables of estimates."""
+"""Evaluation of models: metrics with intervals, comparisons, leaderboards, hypothesis tests and tables of estimates.
+
+Hypothesis tests need PyTorch and are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING
 
 from pcmcnet.evaluation.bootstrap import BootstrapErrors, bootstrap_errors
 from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.delta import DerivedEstimate, DerivedEstimates, delta
-from pcmcnet.evaluation.hypothesis_tests import Outcome, hausman_mcfadden, likelihood_ratio, vuong
 from pcmcnet.evaluation.leaderboard import leaderboard
 from pcmcnet.evaluation.model_table import ModelTable, table
 from pcmcnet.evaluation.report import Report, evaluate
 from pcmcnet.evaluation.scorer import scorer
 from pcmcnet.evaluation.standings import Leaderboard
+from pcmcnet.imports import lazy_names
+
+if TYPE_CHECKING:
+    from pcmcnet.evaluation.hypothesis_tests.hausman_mcfadden import hausman_mcfadden
+    from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import likelihood_ratio
+    from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome
+    from pcmcnet.evaluation.hypothesis_tests.vuong import vuong
+else:
+    _TESTS = ("Outcome", "hausman_mcfadden", "likelihood_ratio", "vuong")
+    __getattr__ = lazy_names(__name__, dict.fromkeys(_TESTS, "hypothesis_tests"))
 
 __all__ = [
     "BootstrapErrors",
@@ -31,3 +45,7 @@ __all__ = [
     "table",
     "vuong",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

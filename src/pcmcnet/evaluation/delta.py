@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +24,13 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import p_values
-from pcmcnet.models.logit.coefficient_expression import CoefficientExpression
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.models.logit.standard_errors import Errors, z_test
 from pcmcnet.reports.formats import FormatsMixin, ResultContent
 from pcmcnet.reports.frames import data_frame
+
+if TYPE_CHECKING:
+    from pcmcnet.models.logit.coefficient_expression import CoefficientExpression
 
 DeltaMethod = Literal["delta", "krinsky-robb"]
 
@@ -256,6 +258,8 @@ def delta(
     require_estimated(model, "delta")
     estimates, covariance = model.estimates_, model.covariance(errors)
     named = _named(expressions)
+    from pcmcnet.models.logit.coefficient_expression import CoefficientExpression  # needs PyTorch
+
     functions = [CoefficientExpression.parse(text, estimates.names) for text in named.values()]
     # 1. Values and exact gradients at the estimates.
     pairs = [function.value_and_gradient(estimates.values) for function in functions]

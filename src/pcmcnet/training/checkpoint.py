@@ -27,13 +27,13 @@ from torch import Tensor
 
 from pcmcnet.concurrency import submit_or_run
 from pcmcnet.errors import ArtifactError
-from pcmcnet.storage import differences, parse_json, write_bytes
+from pcmcnet.storage import parse_json, write_bytes
 from pcmcnet.training.config import EarlyStopping
 from pcmcnet.training.data_parallel import ProcessGroup, current_group
+from pcmcnet.training.run_folder import require_same_run
 
 log = logging.getLogger("pcmcnet")
 
-CHECKPOINT = "checkpoint.safetensors"  # default file name
 JSON_FIELDS = (
     "epoch",
     "within",
@@ -217,15 +217,6 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
     state.within = None if entries["within"] is None else EpochProgress(**entries["within"])
     state.stopping = None if entries["stopping"] is None else EarlyStopping(**entries["stopping"])
     return state
-
-
-def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise ArtifactError if a file was written by a run with a different identity."""
-    if saved != ours:
-        raise ArtifactError(
-            f"{path} belongs to another run; differences: {', '.join(differences(saved, ours))}. "
-            f"Resume with the same table, options and seed, or choose another folder."
-        )
 
 
 def _digest(tensors: Tensors, text: str) -> str:

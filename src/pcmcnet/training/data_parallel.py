@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from pcmcnet.arrays import Ints
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class ProcessGroup:
         Gradients, loss and weight are sent in one message. The function returns the loss and the weight of the whole
         batch.
         """
+        import torch  # slow: models without networks do without it
+
         # 1. Sum a row of all gradients, loss and weight over processes; a process without a share adds zeros.
         parameters = [p for p in parameters if p.requires_grad]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]

@@ -1,14 +1,9 @@
-"""The device of a network, the torch settings under which it computes, and batches on the device.
-
-A caller may set autocast, inference mode, a default device and a default dtype for all of torch. These global settings
-are meant for the caller's own code. A model chooses its own dtypes and devices: under other settings, a fit would learn
-different weights or fail. Inside a block of :func:`default_torch_settings`, the caller's settings are ignored.
-"""
+"""The device of a network, its initial weights, and batches on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from functools import cache
 from threading import Thread
@@ -26,10 +21,10 @@ from pcmcnet.data.encoder import Encoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.generators import SeededGenerators, drawing_from, redirect_draws
 from pcmcnet.layers.tensor_ops import has_triton, preload_kernels
+from pcmcnet.training.torch_settings import default_torch_settings
 
 T = TypeVar("T")
 
-_AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # autocast is set separately for each device type
 _FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn}  # functions that use the default dtype
 
 _loading: list[Thread] = []
@@ -77,27 +72,7 @@ def _preload() -> None:
         preload_kernels()
 
 
-# -- settings of torch --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def default_torch_settings() -> Iterator[None]:
-    """Ignore the torch settings of the calling thread inside the block."""
-    # 1. Find the settings. Usually there are none, and nothing has to be undone.
-    cast = [kind for kind in _AUTOCAST_DEVICES if torch.is_autocast_enabled(kind)]
-    elsewhere, inference = torch.empty(0).device.type != "cpu", torch.is_inference_mode_enabled()
-    if not (cast or elsewhere or inference):
-        yield
-        return
-    # 2. Undo each setting inside the block.
-    with ExitStack() as stack:
-        for kind in cast:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        if inference:
-            stack.enter_context(torch.inference_mode(False))
-        if elsewhere:
-            stack.enter_context(torch.device("cpu"))
-        yield
+# -- initial weights --------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -41,10 +41,11 @@ from pcmcnet.progress import EpochCallback, show_epochs
 from pcmcnet.training.checkpoint import Checkpoint, CheckpointWriter, EpochProgress, RunState, Tensors
 from pcmcnet.training.config import EarlyStopping, TrainConfig, cooling_rate, learning_rate
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import default_torch_settings, device_of
+from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import parameter_count, predict
 from pcmcnet.training.step import EpochPlan, Steps, StepSums, steps_for
+from pcmcnet.training.torch_settings import default_torch_settings
 
 SECONDS_BETWEEN_STATES = 300.0  # within an epoch; states are saved between two parts of the source
 MIN_GAIN_STANDARD_ERRORS = 2.0  # by which an earlier epoch must beat the last

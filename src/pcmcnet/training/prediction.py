@@ -17,8 +17,9 @@ from pcmcnet.arrays import Ints
 from pcmcnet.concurrency import raise_if_interrupted
 from pcmcnet.data.batches import Batch, CodedContents, EncodedSets, plan_batches
 from pcmcnet.layers.threads import one_thread_per_operation
-from pcmcnet.training.device import batches_on, default_torch_settings, device_of, predict_on_two_streams
+from pcmcnet.training.device import batches_on, device_of, predict_on_two_streams
 from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.torch_settings import default_torch_settings
 
 BatchFunction = Callable[[Batch], Tensor]
 

@@ -12,14 +12,15 @@ Once ``model.json`` is written, the other files are obsolete and are removed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from pcmcnet.errors import InputError
-from pcmcnet.storage import explain_write_errors
-from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.storage import differences, explain_write_errors
 
+CHECKPOINT = "checkpoint.safetensors"  # default file name
 REFIT, SEARCH = f"refit-{CHECKPOINT}", "search.json"
 _RUN_FILE = re.compile(rf"{SEARCH}|(network-\d+-)?(refit-)?{CHECKPOINT}".replace(".", r"\."))
 
@@ -68,3 +69,12 @@ def member_folders(folder: Path) -> list[Path]:
     """Return the existing run folders of ensemble members."""
     paths = folder.glob("member-*") if folder.is_dir() else []
     return [path for path in paths if path.is_dir() and path.name.removeprefix("member-").isdecimal()]
+
+
+def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise ArtifactError if a file was written by a run with a different identity."""
+    if saved != ours:
+        raise ArtifactError(
+            f"{path} belongs to another run; differences: {', '.join(differences(saved, ours))}. "
+            f"Resume with the same table, options and seed, or choose another folder."
+        )

@@ -52,9 +52,8 @@ from pcmcnet.selection import (
 )
 from pcmcnet.training import compiled_steps, loop
 from pcmcnet.training import config as training_config
-from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
-from pcmcnet.training.run_folder import SEARCH
+from pcmcnet.training.run_folder import CHECKPOINT, SEARCH
 
 LEARNING: dict[str, Any] = {"hidden": (4,), "epochs": 4, "batch_size": 16, "lr": 0.02, "dropout": 0.1, "members": 1}
 AVERAGED: dict[str, Any] = {"hidden": (4,), "epochs": 2, "weight_decay": 0.1, "members": 3}

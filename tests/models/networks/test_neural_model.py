@@ -14,7 +14,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.training import loop
-from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.training.run_folder import CHECKPOINT
 
 MakeTrips = Callable[..., pa.Table]
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
@@ -20,6 +19,9 @@ from pcmcnet.data.columns.ragged import require_few_pairs
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.latent_classes import LatentClasses
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ChainModel(ChoiceModel):

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
@@ -42,7 +41,7 @@ from pcmcnet.reports.formats import Summary, to_fragment
 from pcmcnet.reports.sections import Block, Facts, Table, note
 from pcmcnet.storage import as_path, sole_writer
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import default_torch_settings
+from pcmcnet.training.torch_settings import default_torch_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -543,8 +542,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         self.fitted_ = self._fitted_record(train, valid, signs=False, **arguments)
         return self
 
-    @default_torch_settings()
-    @torch.enable_grad()
+    @default_torch_settings(gradients=True)
     def _fitted_record(
         self,
         train: Sets,
@@ -613,8 +611,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         state: FittedState = fresh._fit(train, None, run)
         return state
 
-    @default_torch_settings()
-    @torch.enable_grad()
+    @default_torch_settings(gradients=True)
     def _replicate(self, train: ChoiceData, seed: int) -> Self:
         """Return the model fitted to a resample of its training part.
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
-from typing import Any
-
-from safetensors.torch import save as save_tensors
-from torch import nn
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pcmcnet.data import Schema
-from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
 
-Encoders = Mapping[str, nn.Module | Frozen]
+if TYPE_CHECKING:  # slow to import: models without custom encoders do without them
+    from torch import nn
+
+    from pcmcnet.data.kinds.frozen import Frozen
+
+Encoders: TypeAlias = "Mapping[str, nn.Module | Frozen]"
 
 log = logging.getLogger("pcmcnet")
 
@@ -38,6 +39,10 @@ def require_encoders(encoders: Any) -> dict[str, nn.Module | Frozen]:
     """Return checked encoders by column, or raise ConfigError if one is not a torch module or a frozen encoder."""
     if encoders is None:
         return {}
+    from torch import nn
+
+    from pcmcnet.data.kinds.frozen import Frozen
+
     if not isinstance(encoders, Mapping) or not all(isinstance(name, str) for name in encoders):
         raise ConfigError(f"encoders must map columns to modules, as in {{'photo': MyModule()}}, got {encoders!r}.")
     for name, module in encoders.items():
@@ -52,6 +57,8 @@ def require_encoders(encoders: Any) -> dict[str, nn.Module | Frozen]:
 
 def _require_weights(name: str, module: nn.Module) -> None:
     """Raise ConfigError if the weights of a module cannot be saved."""
+    from torch import nn
+
     subject = f"encoders: {type(module).__name__} for column {name!r}"
     weights = module.state_dict().values()
     if any(nn.parameter.is_lazy(tensor) for tensor in weights):
@@ -65,6 +72,8 @@ def _require_weights(name: str, module: nn.Module) -> None:
 
 def frozen_encoders(encoders: Encoders) -> dict[str, Frozen]:
     """Return the encoders that are not trained."""
+    from pcmcnet.data.kinds.frozen import Frozen
+
     return {name: encoder for name, encoder in encoders.items() if isinstance(encoder, Frozen)}
 
 
@@ -80,6 +89,10 @@ def require_content_columns(modules: Encoders, schema: Schema) -> None:
 
 def encoder_class_names(modules: Encoders) -> dict[str, str]:
     """Return the class name of each module, and the label of each frozen encoder."""
+    if not modules:
+        return {}
+    from pcmcnet.data.kinds.frozen import Frozen
+
     return {
         name: module.label if isinstance(module, Frozen) else type(module).__qualname__
         for name, module in modules.items()
@@ -92,6 +105,10 @@ def encoder_digests(modules: Encoders) -> dict[str, str]:
 
 
 def _digest(module: nn.Module | Frozen) -> str:
+    from safetensors.torch import save as save_tensors
+
+    from pcmcnet.data.kinds.frozen import Frozen
+
     if isinstance(module, Frozen):
         return module.identity
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}

@@ -35,7 +35,7 @@ from pcmcnet.data.columns.statistics import Span
 from pcmcnet.data.kinds.category import report_unseen_once
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError, SchemaError
-from pcmcnet.training.device import default_torch_settings
+from pcmcnet.training.torch_settings import default_torch_settings
 
 if TYPE_CHECKING:
     from pcmcnet.models.interface.choice_model import ChoiceModel

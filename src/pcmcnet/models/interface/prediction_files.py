@@ -39,7 +39,7 @@ from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.prediction import data_chunks_log_proba
 from pcmcnet.storage import atomic_write, explain_write_errors, require_folder
-from pcmcnet.training.device import default_torch_settings
+from pcmcnet.training.torch_settings import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-import torch
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
@@ -44,7 +43,7 @@ from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_co
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, estimate_frame, estimate_rows, interval_ends
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
-from pcmcnet.training.device import default_torch_settings
+from pcmcnet.training.torch_settings import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
@@ -190,8 +189,7 @@ class LogitModel(ChoiceModel):
         seconds = time.perf_counter() - began
         return replace(state, estimates=replace(state.estimates, sketch=sketch), seconds=seconds)
 
-    @default_torch_settings()
-    @torch.enable_grad()
+    @default_torch_settings(gradients=True)
     @single_threaded_blas()
     def refit(self, train: ChoiceData, design: Design, seed: int) -> Estimates:
         """Estimate the coefficients of a given design from other choice sets.

@@ -17,9 +17,9 @@ from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from pcmcnet.arrays import Bools, Floats
+from pcmcnet.concurrency import thread_count
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
@@ -38,7 +38,7 @@ def map_in_threads(function: Callable[[T], U], chunks: Sequence[T]) -> list[U]:
     """Call a function for each chunk in several threads, since NumPy and SciPy release the GIL."""
     if len(chunks) < 2:
         return list(map(function, chunks))
-    with single_threaded_blas(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
         return list(pool.map(function, chunks))
 
 

@@ -37,7 +37,7 @@ from pcmcnet.models.networks.chain_network import AveragedChains, ChainNetwork, 
 from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
 from pcmcnet.models.networks.pairwise_network import PCMCNetwork
 from pcmcnet.storage import json_bytes, write_bytes
-from pcmcnet.training.device import default_torch_settings
+from pcmcnet.training.torch_settings import default_torch_settings
 
 ENCODER = "encoder.json"  # name of the description in the metadata of a graph
 OPSET = 18

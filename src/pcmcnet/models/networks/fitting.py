@@ -71,11 +71,10 @@ from pcmcnet.selection import (
     walk_ladder,
 )
 from pcmcnet.training import compiled_steps
-from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.run_folder import REFIT, SEARCH, network_checkpoint_file, open_run_folder
+from pcmcnet.training.run_folder import CHECKPOINT, REFIT, SEARCH, network_checkpoint_file, open_run_folder
 
 log = logging.getLogger("pcmcnet")
 

@@ -54,9 +54,10 @@ from pcmcnet.models.networks.trainer import StartingNetwork, Trainer, learn_netw
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.chunks import predict_chunks
-from pcmcnet.training.device import default_torch_settings, device_of, encode_on, resolve_device, seeded_initialisation
+from pcmcnet.training.device import device_of, encode_on, resolve_device, seeded_initialisation
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import parameter_count, predict
+from pcmcnet.training.torch_settings import default_torch_settings
 
 # -- Saved weights -----------------------------------------------------------------------------------------------------
 # Saved options may describe a network of any size. So the network is first built on torch's device "meta", where
