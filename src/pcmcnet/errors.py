@@ -18,7 +18,19 @@ _MAX_VALUE_CHARACTERS = 60  # of a value quoted in a message
 
 
 class PcmcNetError(Exception):
-    """Base class of all exceptions that pcmcnet raises itself."""
+    """Base class of all exceptions that pcmcnet raises itself.
+
+    Parameters
+    ----------
+    *arguments
+        The message.
+    command_line
+        The message on the command line, if it names options of a command instead of arguments of a function.
+    """
+
+    def __init__(self, *arguments: object, command_line: str | None = None) -> None:
+        super().__init__(*arguments)
+        self.command_line = command_line
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -36,18 +36,6 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
 
 
-@pytest.mark.parametrize("how", IN_PROCESS)
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(
-    command: str, flag: str, how: str, request: pytest.FixtureRequest
-) -> None:
-    status, out, err = request.getfixturevalue(how)(command, flag)
-    assert (status, err) == (0, "")
-    assert f"pcmcnet {command}" in plain(out)
-    assert f"Example: pcmcnet {command} " in plain(out)
-
-
 def test_the_program_lists_its_commands(program: Run) -> None:
     status, out, err = program("--help")
     assert (status, err) == (0, "")

@@ -23,18 +23,49 @@ Start = Callable[..., subprocess.Popen[bytes]]
 # -- results -------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_saves_a_model_and_prints_its_summary(
+def test_a_fit_saves_a_model_and_prints_a_short_result(
     cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     status, out, err = cli("fit", table, *roles, *quick, "-o", tmp_path / "model")
     assert status == 0
     model = load(tmp_path / "model")
-    assert str(model.summary()) in out
-    assert re.search(rf"\nsaved to {tmp_path / 'model'} after \d+\.\d s\n$", out)
+    assert re.search(r"^parameters +\d", out, re.MULTILINE)
+    assert "rates.layers" not in out
+    assert "options" not in out
+    assert re.search(r"NLL of the 24 training sets: \d\.\d{4} \(lower is better; guessing at random: 1\.\d+\)", out)
+    assert re.search(rf"\nsaved to {tmp_path / 'model'} after \d+\.\d s\n", out)
+    assert out.endswith(f"    pcmcnet evaluate {tmp_path / 'model'} OTHER-TABLE\n")
+    assert f"\n    pcmcnet explain {tmp_path / 'model'} {table} -o {tmp_path / 'model'}-report\n" in out
     assert err.startswith("read ChoiceData(24 choice sets of 2 to 4 alternatives")
     assert model.schema.chosen == "took"
     assert (model.config.hidden, model.config.epochs, model.config.dropout) == ((8,), 3, 0.2)
     assert list((tmp_path / "model").glob(f"*{CHECKPOINT}")) == []
+
+
+def test_a_verbose_fit_prints_the_whole_summary(
+    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    out = cli("fit", table, *roles, *quick, "-v", "-o", tmp_path / "model").out
+    assert str(load(tmp_path / "model").summary()) in out
+    assert "rates.layers" in out
+
+
+def test_a_fit_of_a_logit_prints_its_coefficients(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    out = cli("fit", table, *roles, "--model", "mnl", "-o", tmp_path / "model").out
+    assert str(load(tmp_path / "model").summary()) in out
+
+
+def test_overwrite_replaces_a_model_and_nothing_else(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    words = ["fit", table, *roles, "--model", "mnl", "-o", tmp_path / "model"]
+    assert cli(*words)[0] == 0
+    assert "add --overwrite, or choose another folder" in cli(*words).message
+    assert cli(*words, "--set", "formula=price", "--overwrite")[0] == 0
+    assert load(tmp_path / "model").config.formula == "price"
+    assert "cannot be combined" in cli(*words, "--model", "pcmcnet", "--overwrite", "--resume").message
+    assert "no column 'minuets'" in cli(*words, "--overwrite", "--features", "minuets").message
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    assert "other files than a model, such as 'notes.txt'" in cli(*words, "--overwrite").err
+    assert load(tmp_path / "model").config.formula == "price"  # a failed command keeps the model
 
 
 @pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
@@ -364,7 +395,7 @@ def test_parquet_embeddings_can_be_fitted_and_evaluated(cli: Run, tmp_path: Path
     kinds = ["--kinds", "e=vector,at=datetime,price=piecewise", *short]
     status, out, _ = cli("fit", file, *roles, *kinds, "-o", tmp_path / "model")
     assert status == 0
-    assert "alternative.encoders.0.weight" in out
+    assert "parameters" in out
     assert cli("predict", tmp_path / "model", file, "-o", tmp_path / "p.parquet").status == 0
     p = pyarrow.parquet.read_table(tmp_path / "p.parquet")["probability"].to_numpy()
     np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=0, atol=1e-6)

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from pcmcnet.models import MODELS
+from pcmcnet.models import FAMILIES, MODELS
 
 Run = Callable[..., Any]
 
 
-def test_the_list_has_every_model_and_fits_a_page(cli: Run) -> None:
+def test_the_list_has_every_model_by_family_and_fits_a_page(cli: Run) -> None:
     status, out, err = cli("models")
     assert (status, err) == (0, "")
-    lines = out.splitlines()
+    lines, words = out.splitlines(), " ".join(out.split())
+    assert [line for line in lines if line in FAMILIES] == [*FAMILIES]
     for name, kind in MODELS.items():
-        (line,) = [line for line in lines if line.split()[:1] == [name]]
-        assert line.split()[1] == kind.gives
+        first = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+        gives = {"ranking": " (gives a ranking)", "scores": " (gives scores)"}.get(kind.gives, "")
+        assert f" {name} {first}{gives}" in words
     assert max(map(len, lines)) <= 100
 
 

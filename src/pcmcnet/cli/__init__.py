@@ -53,7 +53,7 @@ def _run() -> None:
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="pcmcnet", standalone_mode=False)
     except PcmcNetError as error:
-        _fail(str(error), 2 if isinstance(error, InputError) else 1)
+        _fail(error.command_line or str(error), 2 if isinstance(error, InputError) else 1)
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "pcmcnet"
         _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)

@@ -6,17 +6,18 @@ above all, are imported when a command runs, after its options have been parsed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
 from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.explain import explain
 from pcmcnet.cli.fit import fit
+from pcmcnet.cli.help import HelpfulCommand, HelpfulGroup
 from pcmcnet.cli.leaderboard import leaderboard
 from pcmcnet.cli.models import export, models
 from pcmcnet.cli.optimise import optimise
@@ -24,16 +25,17 @@ from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
 from pcmcnet.cli.scenario import scenario
 from pcmcnet.cli.serve import serve
+from pcmcnet.cli.show import show
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
 from pcmcnet.concurrency import exit_on_interrupt
 from pcmcnet.storage import package_version
 
 
-class Command(TyperCommand):
+class Command(HelpfulCommand):
     """A command that imports heavy libraries just before it runs. Ctrl-C during the import ends the program."""
 
-    stage: ClassVar[str] = "pcmcnet.plots"  # imported first, together with all stages before it
+    stage: ClassVar[str] = "pcmcnet.plots"  # imported first, together with the stages that it needs
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -43,22 +45,41 @@ class Command(TyperCommand):
 
 
 class LightCommand(Command):
-    """A command that imports fewer libraries, because it needs neither explanations nor plots."""
+    """A command that needs neither explanations nor plots."""
 
     stage = "pcmcnet.evaluation"
 
 
+class TableCommand(Command):
+    """A command that only reads tables. Like the commands of logits, it runs without PyTorch."""
+
+    stage = "pcmcnet.data"
+
+
+class Program(HelpfulGroup):
+    """The program, with its commands by topic."""
+
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Tables": ("check", "split", "datasets", "simulate"),
+        "Models": ("models", "fit", "tune", "compare", "leaderboard"),
+        "A fitted model": ("show", "evaluate", "predict", "explain", "scenario", "optimise", "serve", "export"),
+        "The paper": ("reproduce",),
+    }
+
+
 app = typer.Typer(
     name="pcmcnet",
-    help="Context-aware discrete choice models: fit them to a table of choice sets, predict, evaluate and compare.",
+    cls=Program,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for light in (fit, predict, evaluate):
+for light in (fit, show, predict, evaluate):
     app.command(cls=LightCommand)(light)
-for command in (compare, leaderboard, tune, explain, scenario, optimise, simulate, datasets, models):
+for command in (compare, leaderboard, tune, explain, scenario, optimise, simulate):
     app.command(cls=Command)(command)
+for table_command in (datasets, models):
+    app.command(cls=TableCommand)(table_command)
 for experiment in reproduce.registered_commands:
     experiment.cls = Command
 app.add_typer(reproduce)
@@ -70,7 +91,16 @@ app.command(cls=Command)(export)
 def options(
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
 ) -> None:
-    """Context-aware discrete choice models: fit them to a table of choice sets, predict, evaluate and compare."""
+    r"""Fit choice models to a table of choice sets, predict with them, evaluate and compare them.
+
+    A first session, with a table that has one row for each alternative of each choice set:
+
+        pcmcnet check trips.csv
+        pcmcnet fit trips.csv --choice-set trip --chosen took \
+            --features time,cost -o model
+        pcmcnet show model
+        pcmcnet evaluate model new-trips.csv
+    """
     if version:
         typer.echo(f"pcmcnet {package_version('pcmcnet')}")
         raise typer.Exit

@@ -67,11 +67,16 @@ Table = Annotated[
 ]
 SavedModel = Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")]
 ModelName = Annotated[
-    str, typer.Option(help="Name of the model, as listed by `pcmcnet models`.", autocompletion=complete_model)
+    str,
+    typer.Option(
+        metavar="NAME", help="Name of the model, as listed by `pcmcnet models`.", autocompletion=complete_model
+    ),
 ]
-By = Annotated[str | None, typer.Option(help="Column that defines groups, which are held out as a whole.")]
+By = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column that defines groups, which are held out as a whole.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
-Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, ...")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="Device to compute on: auto, cpu, cuda, ...")]
 Top = Annotated[str, typer.Option(help="Report the top-N accuracy for these values of N.")]
 
 
@@ -81,6 +86,7 @@ Top = Annotated[str, typer.Option(help="Report the top-N accuracy for these valu
 
 _LISTS = ("individual", "features", "categorical", "keep")
 _PAIRS = {"kinds", "signs"}  # roles that map columns to words
+_ROLE_VALUES = {"outside": "NAME", "conflict": "WORD", "missing": "WORD", "kinds": "PAIRS", "signs": "PAIRS"}
 _ROLES = {
     "choice_set": "Column with the id of the choice set.",
     "chosen": "Column that is 1 for the chosen alternative and 0 for the others.",
@@ -111,7 +117,8 @@ def with_role_options(command: Callable[..., None]) -> Callable[..., None]:
     file: Any = typer.Option("--schema", help="TOML file with the column roles below.", rich_help_panel="Columns")
     added = {"schema": Annotated[Path | None, file]}
     for role, meaning in _ROLES.items():
-        added[role] = Annotated[str | None, typer.Option(help=meaning, rich_help_panel="Columns")]
+        value = _ROLE_VALUES.get(role, "COLUMNS" if role in _LISTS else "COLUMN")
+        added[role] = Annotated[str | None, typer.Option(help=meaning, metavar=value, rich_help_panel="Columns")]
     # 2. Insert them after the required parameters of the command.
     parameters = list(inspect.signature(command, eval_str=True).parameters.values())
     required = sum(parameter.default is parameter.empty for parameter in parameters)

@@ -35,7 +35,7 @@ def compare(
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
-    folds: Annotated[int | None, typer.Option(help="Number of cross-validation folds.  [default: 5]")] = None,
+    folds: Annotated[int | None, typer.Option(help="Number of cross-validation folds.", show_default="5")] = None,
     split: Annotated[
         float | None, typer.Option(help="Test on this share of the choice sets instead of by cross-validation.")
     ] = None,
@@ -54,18 +54,23 @@ def compare(
     open_: Open = False,
     json_: Json = False,
 ) -> None:
-    """Cross-validate several models on the same folds of TABLE and test whether their differences are significant.
+    r"""Cross-validate several models on the same folds of TABLE and test whether their differences are significant.
 
     Each fold of each model is saved in the output folder as soon as it is done. After an interruption, run the same
     command again to continue. A repeated run may include additional models. The results are written to comparison.json,
     .md, .html and .png.
 
-    Example: `pcmcnet compare trips.csv --choice-set trip --chosen took --features time,cost
-    --models uniform,rank-by:cost,pcmcnet -o comparison`
+    For example:
+
+        pcmcnet compare trips.csv --choice-set trip --chosen took \
+            --features time,cost --models uniform,mnl,pcmcnet -o comparison
 
     With labels, options for some of the models, and all trips of a person in the same fold:
-    `pcmcnet compare trips.csv --schema roles.toml --models Cheapest=rank-by:cost,Small=pcmcnet,Large=pcmcnet
-    --set Large.hidden=256,256 --set pcmcnet.epochs=50 --by person --folds 10 --valid 0.1 -o comparison`
+
+        pcmcnet compare trips.csv --schema roles.toml \
+            --models Cheapest=rank-by:cost,Small=pcmcnet,Large=pcmcnet \
+            --set Large.hidden=256,256 --set pcmcnet.epochs=50 \
+            --by person --folds 10 --valid 0.1 -o comparison
     """
     from pcmcnet.checks import require_number
     from pcmcnet.cli.model_specs import parse_models

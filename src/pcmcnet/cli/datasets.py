@@ -25,10 +25,14 @@ def datasets(
     schema: Annotated[Path | None, typer.Option(help="Write the column roles to this TOML file.")] = None,
     json_: Json = False,
 ) -> None:
-    """List the example tables, or write one of them and its column roles to files.
+    r"""List the example tables, or write one of them and its column roles to files.
 
-    Example: `pcmcnet datasets itinerary -o itinerary.parquet --schema itinerary.toml`, then
-    `pcmcnet fit itinerary.parquet --schema itinerary.toml -o model`
+    For example:
+
+        pcmcnet datasets
+        pcmcnet datasets itinerary -o itinerary.parquet \
+            --schema itinerary.toml
+        pcmcnet fit itinerary.parquet --schema itinerary.toml -o model
     """
     from pcmcnet.data.files.write_files import require_table_path, write_table
     from pcmcnet.datasets import packaged

@@ -34,9 +34,13 @@ def evaluate(
     For a model that only ranks alternatives, only accuracies are printed. Scores that are not probabilities are marked.
     If the model was trained on the table or a part of it, a note warns that the results are optimistic.
 
-    Example: `pcmcnet evaluate model test-trips.csv --top 1,3`
+    For example:
 
-    A table larger than memory: `pcmcnet evaluate model trips/ --stream --memory "2 GiB"`
+        pcmcnet evaluate model test-trips.csv --top 1,3
+
+    For a table larger than memory:
+
+        pcmcnet evaluate model trips/ --stream --memory "2 GiB"
     """
     from pcmcnet.data import ChoiceData, ScannedData, Sets
     from pcmcnet.data.files.tabular import read_table

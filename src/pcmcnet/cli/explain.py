@@ -33,7 +33,7 @@ def explain(
     open_: Open = False,
     json_: Json = False,
 ) -> None:
-    """Write a report on MODEL and TABLE: fit, calibration, importance, elasticities, context effects, examples.
+    r"""Write a report on MODEL and TABLE: fit, calibration, importance, elasticities, context effects, examples.
 
     The command writes report.html (one self-contained page), report.md (the same tables in Markdown) and
     explanation.json (all numbers) to the output folder. If TABLE has no choices, the sections that need them are left
@@ -42,7 +42,14 @@ def explain(
     The sections are table, model, fit, calibration, importance, elasticities, categories, trade_offs, context,
     axioms and examples.
 
-    Example: `pcmcnet explain model test-trips.csv -o report --skip axioms --baseline uniform,mnl,rf`
+    For example:
+
+        pcmcnet explain model test-trips.csv -o report
+
+    Without the section on axioms, and with another baseline:
+
+        pcmcnet explain model test-trips.csv --skip axioms \
+            --baseline uniform,mnl,rf -o report
     """
     from pcmcnet.cli.model_specs import parse_models
     from pcmcnet.insight.explanation import explain as compute_explanation

@@ -15,11 +15,11 @@ def leaderboard(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     tables: Annotated[
         str | None,
-        typer.Option(help="Comma-separated tables.  [default: all]", autocompletion=arguments.complete_tables),
+        typer.Option(help="Comma-separated tables.", show_default="all", autocompletion=arguments.complete_tables),
     ] = None,
     models: Annotated[
         str | None,
-        typer.Option(help="Comma-separated models.  [default: all]", autocompletion=arguments.complete_contestants),
+        typer.Option(help="Comma-separated models.", show_default="all", autocompletion=arguments.complete_contestants),
     ] = None,
     use: Annotated[
         str | None, typer.Option(help="Include only tables for this use: development, judged or simulated.")
@@ -41,17 +41,21 @@ def leaderboard(
     open_: Open = False,
     json_: Json = False,
 ) -> None:
-    """Cross-validate all models with their default options on public and simulated tables, and rank them.
+    r"""Cross-validate all models with their default options on public and simulated tables, and rank them.
 
     The tables are read from installed packages (`pcmcnet datasets` lists them). If a package is missing, its tables are
     skipped and the command that installs it is printed. Each fold of each model is saved in the output folder as soon
     as it is done. After an interruption, run the same command again to continue. A repeated run may include additional
     tables and models. The results are written to leaderboard.json, .md, .html and .png.
 
-    Example: `pcmcnet leaderboard -o board` (several hours on two cores)
+    All models and tables, which takes several hours on two cores:
 
-    Selected models and tables: `pcmcnet leaderboard --tables mode-canada,mlba --models mnl,mnl+individual,pcmcnet
-    --folds 3 -o board`
+        pcmcnet leaderboard -o board
+
+    Selected models and tables:
+
+        pcmcnet leaderboard --tables mode-canada,mlba \
+            --models mnl,mnl+individual,pcmcnet --folds 3 -o board
     """
     from pcmcnet.evaluation import leaderboard as rank_models
     from pcmcnet.plots import write_leaderboard_page

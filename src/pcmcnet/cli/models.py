@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,21 +25,43 @@ def models(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """List all models, or the options of one model with their defaults and descriptions.
+    r"""List all models, or the options of one model with their defaults and descriptions.
 
-    Example: `pcmcnet models pcmcnet`, then `pcmcnet fit trips.csv --schema roles.toml --set hidden=128,128 -o model`
+    For example:
+
+        pcmcnet models
+        pcmcnet models pcmcnet
+        pcmcnet fit trips.csv --schema roles.toml --set hidden=128,128 -o model
     """
-    from pcmcnet.models import MODELS, model_class
+    from pcmcnet.models import FAMILIES, MODELS, model_class
 
     if name is not None:
         _show_options(model_class(name), as_json=json_)
         return
-    name_width, gives_width = max(map(len, MODELS)) + 2, 15
-    head = f"{'name':<{name_width}}{'gives':<{gives_width}}description"
-    rows = [f"{key:<{name_width}}{kind.gives:<{gives_width}}{_first_line(kind)}" for key, kind in MODELS.items()]
-    lines = [fill(row, line_width(), subsequent_indent=" " * (name_width + gives_width)) for row in rows]
-    text = "\n".join([head, *lines, "", "To list the options of a model: pcmcnet models NAME"])
-    print_result(text, {key: _about(kind) for key, kind in MODELS.items()}, as_json=json_, strong=[head])
+    if json_:
+        print_result("", {key: _about(kind) for key, kind in MODELS.items()}, as_json=True)
+        return
+    width = max(map(len, MODELS)) + 4
+    lines = []
+    for family, places in FAMILIES.items():
+        lines.append(family)
+        for key, place in places.items():
+            row = f"  {key:<{width - 2}}{_description(place)}"
+            lines.append(fill(row, line_width(), subsequent_indent=" " * width))
+        lines.append("")
+    lines.append("To list the options of a model: pcmcnet models NAME")
+    print_result("\n".join(lines), {}, as_json=False, strong=[*FAMILIES])
+
+
+def _description(place: str) -> str:
+    """Return the first paragraph of a model's docstring, read from its file, because importing networks is slow."""
+    module, _, kind = place.partition(".")
+    text = (Path(__file__).parents[1] / "models" / f"{module}.py").read_text("utf-8")
+    body = re.split(r"^class ", text.partition(f"\nclass {kind}(")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    match = re.search(r'"""(.*?)(?:\n\n|""")', body, re.DOTALL)
+    gives = re.search(r'^    gives = "(\w+)"', body, re.MULTILINE)
+    described = "" if match is None else " ".join(match[1].split())
+    return f"{described} (gives {'a ranking' if gives[1] == 'ranking' else gives[1]})" if gives else described
 
 
 def _first_line(kind: type[ChoiceModel]) -> str:
@@ -86,7 +109,9 @@ def export(
 ) -> None:
     """Export MODEL to ONNX or torch.export, with a JSON file that describes its inputs.
 
-    Example: `pcmcnet export model model.onnx` also writes model.encoder.json
+    This command also writes model.encoder.json:
+
+        pcmcnet export model model.onnx
     """
     from pcmcnet.models import load
     from pcmcnet.models.networks.export import ENCODER

@@ -75,16 +75,24 @@ def optimise(
     workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
-    """Find the offer with the largest expected revenue under MODEL, or the best prices, with an optimality bound.
+    r"""Find the offer with the largest expected revenue under MODEL, or the best prices, with an optimality bound.
 
     The command writes result.json and, for a table of individuals, offers.parquet to the output folder.
 
-    Example: `pcmcnet optimise model itineraries.csv --revenue margin --outside none --size 5 -o offer`
+    The best offer of at most five itineraries:
 
-    Prices: `pcmcnet optimise model itineraries.csv --price price --cost cost --ladder 99,119,149 -o prices`
+        pcmcnet optimise model itineraries.csv --revenue margin \
+            --outside none --size 5 -o offer
+
+    The best prices from a list:
+
+        pcmcnet optimise model itineraries.csv --price price --cost cost \
+            --ladder 99,119,149 -o prices
 
     One offer for each individual of a table. The table is processed in chunks, by several workers with --engine ray:
-    `pcmcnet optimise model shelf.csv --revenue margin --individuals people.parquet -o offers`
+
+        pcmcnet optimise model shelf.csv --revenue margin \
+            --individuals people.parquet -o offers
     """
     from pcmcnet.decisions import optimise_offer, optimise_prices
     from pcmcnet.errors import ConfigError

@@ -39,13 +39,18 @@ def predict(
     another format, a column that is not numeric for the model stays text, unless it can be converted to numbers without
     loss.
 
-    Example: `pcmcnet predict model new-trips.csv -o predicted.parquet`
+    For example:
+
+        pcmcnet predict model new-trips.csv -o predicted.parquet
 
     If the output is a folder, the table may be larger than memory. The table is then read in chunks, and each input
-    file becomes a Parquet file with the same name: `pcmcnet predict model trips/ -o predicted/`
+    file becomes a Parquet file with the same name:
+
+        pcmcnet predict model trips/ -o predicted/
 
     Several workers can each process one file at a time. Run the same command again to process only the missing files:
-    `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
+
+        pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/
     """
     from pcmcnet.data.files.read_files import column_names
     from pcmcnet.data.files.write_files import require_table_path

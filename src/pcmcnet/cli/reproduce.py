@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcmcnet.cli import arguments
+from pcmcnet.cli.help import HelpfulGroup
 from pcmcnet.cli.output import Json, print_result, written_files
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 reproduce = typer.Typer(
     name="reproduce",
+    cls=HelpfulGroup,
     help="Repeat an experiment from the paper and print the results next to the published ones.",
-    no_args_is_help=True,
 )
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")]
@@ -51,7 +52,9 @@ def table1(
 
     The command writes report.md, report.html and result.json.
 
-    Example: `pcmcnet reproduce table1 -o table1`
+    For example:
+
+        pcmcnet reproduce table1 -o table1
     """
     from pcmcnet.experiments.experiment1 import run_table1
 
@@ -76,7 +79,9 @@ def figure2(
 
     The command writes figure2.png, .pdf and .svg, report.md, report.html and result.json.
 
-    Example: `pcmcnet reproduce figure2 -o figure2`
+    For example:
+
+        pcmcnet reproduce figure2 -o figure2
     """
     from pcmcnet.experiments.experiment1 import run_figure2
 
@@ -118,7 +123,9 @@ def table3(
     Without --data or --simulated, the models are cross-validated on the 615 bookings that ship with the package larch.
     Fitted models are saved in the output folder. After an interruption, run the same command again to continue.
 
-    Example: `pcmcnet reproduce table3 -o table3`
+    For example:
+
+        pcmcnet reproduce table3 -o table3
     """
     from pcmcnet.experiments.experiment2 import run_table3
 

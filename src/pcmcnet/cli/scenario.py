@@ -32,20 +32,30 @@ def scenario(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Use MODEL to predict shares, revenue, diversion and consumer surplus for TABLE before and after changes.
+    r"""Use MODEL to predict shares, revenue, diversion and consumer surplus for TABLE before and after changes.
 
     Changes are applied in order. Put text values in quotes, and column names with spaces or symbols in backticks.
 
-    Example: `pcmcnet scenario model trips.csv --change "price += 5 where mode == 'car'" --revenue price --cost price`
+    Change a price:
 
-    Remove a service: `pcmcnet scenario model trips.csv --change "remove air"`, or `--change "remove where mode ==
-    'air' and distance < 300"`
+        pcmcnet scenario model trips.csv --revenue price --cost price \
+            --change "price += 5 where mode == 'car'"
+
+    Remove a service, in all choice sets or in some of them:
+
+        pcmcnet scenario model trips.csv --change "remove air"
+        pcmcnet scenario model trips.csv \
+            --change "remove where mode == 'air' and distance < 300"
 
     Add a service:
-    `pcmcnet scenario model trips.csv --change "add tram like bus with minutes *= 0.7, price = price + 1"`
 
-    Results by group, written to a table: `pcmcnet scenario model trips.csv --change "minutes -= 5 where mode in ('bus',
-    'train')" --by purpose -o effects.csv`
+        pcmcnet scenario model trips.csv --change \
+            "add tram like bus with minutes *= 0.7, price = price + 1"
+
+    Results by group, written to a table:
+
+        pcmcnet scenario model trips.csv --by purpose -o effects.csv \
+            --change "minutes -= 5 where mode in ('bus', 'train')"
     """
     from pcmcnet.data.files.write_files import write_table
     from pcmcnet.errors import InputError

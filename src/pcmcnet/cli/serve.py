@@ -46,9 +46,13 @@ def serve(
 ) -> None:
     """Serve MODEL over HTTP, with a web page to try it, until Ctrl+C or SIGTERM.
 
-    Example: `pcmcnet serve model --baseline logit --port 8000`
+    For example:
 
-    Several processes behind one address: `pcmcnet serve model --engine ray --workers 4`
+        pcmcnet serve model --baseline logit --port 8000
+
+    Several processes behind one address:
+
+        pcmcnet serve model --engine ray --workers 4
     """
     from pcmcnet.errors import ConfigError
 

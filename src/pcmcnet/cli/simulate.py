@@ -34,9 +34,10 @@ def simulate(
 
     `rock-paper-scissors`: a Markov chain in which each of three items beats the next.
 
-    Example: `pcmcnet simulate mlba --sets 20000 --seed 1 -o train.parquet`
+    For example:
 
-    Example: `pcmcnet simulate airline --sets 33951 --seed 1 -o airline.parquet`
+        pcmcnet simulate mlba --sets 20000 --seed 1 -o train.parquet
+        pcmcnet simulate airline --sets 33951 --seed 1 -o airline.parquet
     """
     from pcmcnet.data.files.write_files import require_table_path, write_table
     from pcmcnet.datasets import airline, markov, mlba, truth

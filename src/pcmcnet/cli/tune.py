@@ -23,7 +23,8 @@ def tune(
     space: Annotated[
         str | None,
         typer.Option(
-            help="Search space: default, paper or wide; --search adds to it.  [default: default]",
+            help="Search space: default, paper or wide; --search adds to it.",
+            show_default="default",
             autocompletion=arguments.complete_space,
         ),
     ] = None,
@@ -45,7 +46,7 @@ def tune(
     workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
-    """Search for the options with which a model best predicts held-out choices in TABLE, and fit the model with them.
+    r"""Search for the options with which a model best predicts held-out choices in TABLE, and fit the model with them.
 
     The first trial uses the defaults and the options given with --set. The options of the first trial are kept unless
     another trial is significantly better.
@@ -54,13 +55,21 @@ def tune(
     continue. A larger value of --trials extends the search. The results are written to tuning.json, tuning.md and
     search.png, and the fitted model to the subfolder model. Evaluate the tuned model on data that are not in TABLE.
 
-    Example: `pcmcnet tune trips.csv --choice-set trip --chosen took --features time,cost -o study`
+    For example:
+
+        pcmcnet tune trips.csv --choice-set trip --chosen took \
+            --features time,cost -o study
 
     With a custom search space, in which slashes separate list values:
-    `pcmcnet tune trips.csv --schema roles.toml --search lr=log:1e-4:1e-1 --search hidden=16/32,32
-    --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
 
-    Four trials in parallel: `pcmcnet tune trips.csv --schema roles.toml --engine ray --workers 4 -o study`
+        pcmcnet tune trips.csv --schema roles.toml \
+            --search lr=log:1e-4:1e-1 --search hidden=16/32,32 \
+            --search activation=relu,tanh --set epochs=50 --trials 40 -o study
+
+    Four trials in parallel:
+
+        pcmcnet tune trips.csv --schema roles.toml \
+            --engine ray --workers 4 -o study
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.plots import draw_search, search_chart

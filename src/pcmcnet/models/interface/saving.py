@@ -280,11 +280,23 @@ def require_free_folder(folder: Path) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if (folder / MANIFEST).exists():
-        raise ArtifactError(f"{folder} already holds a model: choose another folder, or remove it first.")
+        raise ArtifactError(
+            f"{folder} already holds a model: choose another folder, or remove it first.",
+            command_line=f"{folder} already holds a model: add --overwrite, or choose another folder.",
+        )
     has_partial_files = any(is_run_file(_final_name(path)) for path in folder.glob(".*"))
     is_run = has_partial_files or checkpoint_files(folder) or member_folders(folder)
     if not folder.is_dir() or not is_run or not all(map(_belongs_to_run, folder.iterdir())):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
+
+
+def remove_model(folder: Path) -> None:
+    """Remove the saved model or the unfinished run in a folder. Raise ArtifactError if there are other files."""
+    names = {*read_manifest(folder, None)["files"], CARD, MANIFEST} if (folder / MANIFEST).exists() else set()
+    others = [path.name for path in folder.iterdir() if path.name not in names and not _belongs_to_run(path)]
+    if others:
+        raise ArtifactError(f"{folder} holds other files than a model, such as {others[0]!r}: choose another folder.")
+    shutil.rmtree(folder)
 
 
 def _belongs_to_run(path: Path) -> bool:
