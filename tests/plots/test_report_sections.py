@@ -17,7 +17,7 @@ from pcmcnet.plots.report_sections import (
     examples_section,
     trade_offs_section,
 )
-from pcmcnet.reports.formats import plotly_script
+from pcmcnet.reports.formats import packed_script, plotly_script
 from pcmcnet.reports.sections import Figure, Heading, Table, Text, Thumbnail
 
 
@@ -86,7 +86,7 @@ def test_columns_of_contents_are_shown_by_kind(rich: Explanation, evil: str) -> 
 
 def test_a_report_with_pictures_is_self_contained(rich: Explanation, evil: str, tmp_path: Path) -> None:
     page, text, numbers = write_explanation(rich, tmp_path)
-    html = page.read_text("utf-8").replace(plotly_script(), "")
+    html = page.read_text("utf-8").replace(packed_script(plotly_script()), "")
     sources = re.findall(r'src="([^"]*)"', html)
     assert rich.context is not None
     of_context = 0 if rich.context.has_no_effects else 3  # the strongest case has three rooms

@@ -18,7 +18,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from base64 import b64encode
+import zlib
+from base64 import b64encode, b85encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
@@ -72,7 +73,7 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
         If the page has figures but plotly, whose script is embedded in the page, is not installed.
     """
     has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
-    library = plotly_script() if has_figures else None
+    library = packed_script(plotly_script()) if has_figures else None
     return _templates().get_template("report.html.jinja").render(title=title, sections=sections, library=library)
 
 
@@ -97,6 +98,16 @@ def plotly_script() -> str:
         raise ConfigError("a report with figures needs plotly: pip install plotly, or 'pcmcnet[serve]'.")
     text = (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
     return text.replace("</script", "<\\/script")
+
+
+# The digits of base 85: those of Python, without the characters < and & of markup.
+DIGITS = bytes.maketrans(b"<&", b",:")
+
+
+@cache
+def packed_script(script: str) -> str:
+    """Return a script as compressed text, which takes 38% of its size. ``figures.js`` unpacks it in the browser."""
+    return b85encode(zlib.compress(script.encode(), 9)).translate(DIGITS).decode()
 
 
 @cache
