@@ -6,7 +6,8 @@ import pytest
 from tools.tutorials import TUTORIALS, missing_table, outdated
 
 PAGES = ("swissmetro.md",)
-LONG = ("airline.md", "images-and-texts.md", "retail.md")  # these fit networks, or chains with learnt penalties
+# these fit networks, or chains with learnt penalties
+LONG = ("airline.md", "catalogue.md", "images-and-texts.md", "retail.md")
 
 
 # a warning of torch at the first use of its forward mode

@@ -148,13 +148,13 @@ class CatalogueTruth:
         """
         if choosers.num_rows * self.catalogue.num_rows > PAIRS_PER_BLOCK and choosers.num_rows > 1:
             return np.concatenate([self.probabilities(block) for block in self._blocks(choosers)])
-        log_u, log_v = self.log_factors(choosers)
+        utility, x = self._utility(choosers), self._inputs()
         if "offered" in choosers.column_names:
-            offered = np.zeros(log_v.shape[:2], bool)
+            offered = np.zeros(utility.shape, bool)
             for row, ids in enumerate(choosers["offered"].to_pylist()):
                 offered[row, ids] = True
-            log_v = np.where(offered[:, :, None], log_v, -np.inf)
-        return chain_shares(log_u, log_v)
+            utility = np.where(offered, utility, -np.inf)
+        return chain_shares(utility, x @ self.leave.T, x @ self.enter.T)
 
     def log_factors(self, choosers: pa.Table) -> tuple[Floats, Floats]:
         """Return log u and log v of all pairs of a chooser and an item.
@@ -168,12 +168,16 @@ class CatalogueTruth:
         -------
         tuple of arrays, (S, n, r)
         """
-        items = {name: self.catalogue[name].to_numpy() for name in ("price", "quality", "item_east", "item_north")}
-        person = {name: choosers[name].to_numpy()[:, None] for name in ("income", "east", "north")}
-        x = self._inputs()
-        utility = items["quality"] - np.exp(-0.5 * person["income"]) * items["price"] - 2.0 * distance(person, items)
+        utility, x = self._utility(choosers), self._inputs()
         log_u = np.broadcast_to(x @ self.leave.T, (*utility.shape, self.rank))
         return log_u, utility[:, :, None] + x @ self.enter.T
+
+    def _utility(self, choosers: pa.Table) -> Floats:  # -> (S, n)
+        """Return the utility w of each item for each chooser."""
+        items = {name: self.catalogue[name].to_numpy() for name in ("price", "quality", "item_east", "item_north")}
+        person = {name: choosers[name].to_numpy()[:, None] for name in ("income", "east", "north")}
+        utility: Floats = items["quality"] - np.exp(-0.5 * person["income"]) * items["price"]
+        return utility - 2.0 * distance(person, items)
 
     def _inputs(self) -> Floats:  # -> (n, 3 + 6)
         """Return price, quality and style, and a dummy for each department."""
@@ -234,29 +238,32 @@ def random_catalogue(items: int = 10_000, *, rank: int = 4, context: float = 1.0
     return CatalogueTruth(catalogue, leave, enter)
 
 
-def chain_shares(log_u: Floats, log_v: Floats) -> Floats:  # (S, n, r), (S, n, r) -> (S, n)
-    """Return the stationary distributions of chains with r factors.
+def chain_shares(utility: Floats, log_u: Floats, log_v: Floats) -> Floats:  # (S, n), (n, r), (n, r) -> (S, n)
+    """Return the stationary distributions of the chains with the rates sum_k u_ik v_jk exp(w_Sj) of each chooser S.
+
+    The factors u and v are the same for all choosers, so the sums over items are products of matrices.
 
     Parameters
     ----------
-    log_u, log_v : array of float, (S, n, r)
-        Logarithms of the factors. An item with log v = -inf is not available.
+    utility : array of float, (S, n)
+        Utility w of each item for each chooser, or -inf if the item is not on offer.
+    log_u, log_v : array of float, (n, r)
+        Logarithms of the factors.
 
     Returns
     -------
     array of float, (S, n)
     """
     # 1. Scale the factors, which does not change the distribution.
-    u = np.exp(log_u - log_u.max(axis=(1, 2), keepdims=True))
-    v = np.exp(log_v - log_v.max(axis=(1, 2), keepdims=True))
-    u = np.where(np.isfinite(log_v), u, 0.0)
+    weight = np.exp(utility - utility.max(axis=1, keepdims=True))
+    u, v = np.exp(log_u - log_u.max()), np.exp(log_v - log_v.max())
     # 2. The chain of the factors: from l to k with probability T_kl = V_k M_kl / V_l.
-    total = v.sum(1)  # (S, r)
-    d = np.where(u.any(2), np.einsum("snk,sk->sn", u, total), 1.0)
-    m = np.einsum("snk,snl,sn->skl", u, v, 1 / d)
+    total = weight @ v  # V (S, r)
+    stays = weight / (total @ u.T)  # exp(w) / d (S, n)
+    (n, r), products = u.shape, u[:, :, None] * v[:, None, :]
+    m = (stays @ products.reshape(n, r * r)).reshape(-1, r, r)
     t = total[:, :, None] * m / total[:, None, :]
     # 3. Eliminate its states one by one, without subtractions (Grassmann, Taksar & Heyman, 1985).
-    r = t.shape[1]
     for k in range(r - 1, 0, -1):
         t[:, k, :k] /= t[:, :k, k].sum(1)[:, None]
         t[:, :k, :k] += t[:, :k, k, None] * t[:, None, k, :k]
@@ -264,7 +271,6 @@ def chain_shares(log_u: Floats, log_v: Floats) -> Floats:  # (S, n, r), (S, n, r
     for k in range(1, r):
         b[:, k] = np.einsum("sl,sl->s", t[:, k, :k], b[:, :k])
     # 4. The distribution over the items.
-    c = b / total
-    p = np.einsum("snk,sk->sn", v, c) / d
+    p = stays * ((b / total) @ v.T)
     shares: Floats = p / p.sum(1, keepdims=True)
     return shares
