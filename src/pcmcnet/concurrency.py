@@ -13,17 +13,34 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import repeat
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pcmcnet.errors import ResourceError, is_lack_of_resources
 from pcmcnet_command import exit_interrupted
 
 T = TypeVar("T")
+U = TypeVar("U")
 _interrupted = False
+_task_map: ContextVar[Callable[..., Iterator[Any]]] = ContextVar("task_map", default=map)
+
+
+@contextmanager
+def tasks_run_by(workers_map: Callable[..., Iterator[Any]]) -> Iterator[None]:
+    """Run the independent tasks of fits within the block by workers: ``workers_map`` works like ``map``."""
+    token = _task_map.set(workers_map)
+    try:
+        yield
+    finally:
+        _task_map.reset(token)
+
+
+def map_tasks(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    """Yield ``function(item)`` for each item, in order; in this process, unless :func:`tasks_run_by` is active."""
+    return _task_map.get()(function, items)
 
 
 def remember_interrupts() -> None:

@@ -448,11 +448,16 @@ class TrialLog:
         """
         if name not in self.losses:
             try:
-                self.losses[name] = [float(x) for x in trial()]
+                losses = [float(x) for x in trial()]
             except TrainingError as error:
                 log.info("trial %s: %s", name, error)
-                self.losses[name] = [DIVERGED_LOSS] * if_diverged
-            if self.path is not None and current_group().is_first:
-                write_bytes(self.path, json_bytes({"identity": self.identity, "losses": self.losses}))
-                current_group().on_checkpoint()
+                losses = [DIVERGED_LOSS] * if_diverged
+            self.record(name, losses)
         return self.losses[name]
+
+    def record(self, name: str, losses: list[float]) -> None:
+        """Add the losses of a trial to the log, and write the log."""
+        self.losses[name] = losses
+        if self.path is not None and current_group().is_first:
+            write_bytes(self.path, json_bytes({"identity": self.identity, "losses": self.losses}))
+            current_group().on_checkpoint()

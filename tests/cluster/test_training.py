@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from pcmcnet import cluster
 from pcmcnet.cluster.training import RayWorkers, SharedFolder
 from pcmcnet.data import ScannedData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
+from pcmcnet.layers.threads import one_thread_per_operation
 from pcmcnet.models.networks.fitting import FittedNetwork
 from pcmcnet.training.run_folder import CHECKPOINT, REFIT
 
@@ -199,9 +201,32 @@ def test_an_unfinished_run_is_not_overwritten(data: pn.ChoiceData, tmp_path: Pat
         cluster.fit(pn.PCMCNet(**OPTIONS), data, run_folder=tmp_path)
 
 
-@pytest.mark.parametrize("model", [pn.MNL(), pn.Boosted(), pn.Stacking(["pcmcnet", "mnl"])], ids=lambda m: m.name)
-def test_models_that_are_not_networks_are_rejected(model: Any, data: pn.ChoiceData) -> None:
-    """A stack contains networks, but also models that are not fitted in batches."""
+@pytest.mark.usefixtures("local_ray")
+def test_a_stack_fitted_by_workers_is_the_stack_of_one_process(
+    data: pn.ChoiceData, table: pa.Table, tmp_path: Path
+) -> None:
+    """The fits that predict held-out sets run on the workers; the saved stack predicts a folder with workers."""
+    stack = pn.Stacking([pn.MNL(), pn.Boosted(trees=5), pn.PCMCNet(**OPTIONS, members=1)], folds=2)
+    with one_thread_per_operation(0):
+        alone = stack.__sklearn_clone__().fit(data, seed=3, device="cpu", progress=False)
+        shared = cluster.fit(stack, data, workers=2, seed=3, run_folder=tmp_path / "run", progress=False)
+    assert shared is stack
+    np.testing.assert_allclose(shared.weights_, alone.weights_, rtol=0, atol=1e-6)  # networks compute in 32 bits
+    np.testing.assert_allclose(shared.predict_proba(data), alone.predict_proba(data), rtol=0, atol=1e-6)
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "part.parquet")
+    cluster.predict(pn.load(shared.save(tmp_path / "saved")), tmp_path / "in", tmp_path / "out", progress=False)
+    written = pq.read_table(tmp_path / "out" / "part.parquet")
+    np.testing.assert_allclose(written["probability"].to_numpy(), alone.predict_proba(table), rtol=0, atol=1e-6)
+
+
+def test_workers_fit_stacks_on_cpus(data: pn.ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="workers fit stacking on CPUs: expected device 'auto' or 'cpu', got 'cuda'"):
+        cluster.fit(pn.Stacking(["mnl"]), data, device="cuda")
+
+
+@pytest.mark.parametrize("model", [pn.MNL(), pn.Boosted()], ids=lambda m: m.name)
+def test_models_without_shared_work_are_rejected(model: Any, data: pn.ChoiceData) -> None:
     with pytest.raises(ConfigError, match=f"Ray workers cannot fit {model.name}.* in one process"):
         cluster.fit(model, data)
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
 from choice_tables import trips as trip_table
 from pcmcnet import MNL, Boosted, LatentClassMNL, PCMCNet, Stacking, Uniform, evaluate, load, stationary_distribution
+from pcmcnet.concurrency import tasks_run_by
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
@@ -305,11 +307,11 @@ def test_persons_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     data = read(panel(30, normal_tastes, sets=4), **PANEL)
     folds: list[Any] = []
 
-    def record_fold(self: Any, label: str, fold: Any) -> Any:
-        folds.append(fold)
-        return np.zeros(len(fold.weights))
+    def record_fold(self: Any, step: tuple[str, int]) -> Any:
+        folds.append(self.folds[step[1]])
+        return *step, [0.0] * len(folds[-1].weights)
 
-    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._held_out_losses", record_fold)
+    monkeypatch.setattr(stacking.HeldOutStep, "__call__", record_fold)
     Stacking(["mnl", "uniform"]).fit(data, progress=False)
     assert len(folds) == 6
     for fold in folds:
@@ -450,9 +452,28 @@ def test_a_killed_run_resumes_without_repeating_its_folds(
         Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, on_epoch=stop, **run)
     assert (tmp_path / "run" / "search.json").exists()
     # Every fold is in the log: a fold that is fitted again would fail.
-    monkeypatch.setattr("pcmcnet.models.stacking._StackFit._held_out_losses", lambda *_: pytest.fail("fitted again"))
+    monkeypatch.setattr(stacking.HeldOutStep, "__call__", lambda *_: pytest.fail("fitted again"))
     again = Stacking([MNL(), PCMCNet(**QUICK)]).fit(trips, resume=True, **run)
     np.testing.assert_array_equal(again.predict_log_proba(trips), whole.predict_log_proba(trips))
+
+
+def test_workers_share_the_fits_that_predict_held_out_sets(trips: ChoiceData) -> None:
+    """The workers run tasks ahead of the result: a model that fails is left out once."""
+    sizes: list[int] = []
+
+    def run_ahead(function: Any, items: Any) -> Any:
+        steps = list(items)
+        sizes.append(len(steps))
+        return iter([pickle.loads(pickle.dumps(function))(step) for step in steps])
+
+    models = [MNL(), Boosted(trees=3), MNL(formula="no_such_column")]
+    alone = Stacking(models).fit(trips, seed=3, progress=False)
+    with tasks_run_by(run_ahead):
+        shared = Stacking(models).fit(trips, seed=3, progress=False)
+    assert sizes == [9]
+    np.testing.assert_array_equal(shared.predict_log_proba(trips), alone.predict_log_proba(trips))
+    assert shared.record_ == alone.record_
+    assert list(shared.record_.left_out) == ["mnl 2"]
 
 
 def test_a_damaged_checkpoint_is_an_error_and_leaves_no_model_out(trips: ChoiceData, tmp_path: Path) -> None:

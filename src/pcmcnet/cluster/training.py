@@ -25,6 +25,7 @@ from typing import Any
 
 from pcmcnet.checks import require_number
 from pcmcnet.cluster.engine import RayWorkers, has_gpu_per_worker, is_on_loopback, ray_connection, start_board
+from pcmcnet.concurrency import tasks_run_by
 from pcmcnet.data import ScannedData, Schema, Sets
 from pcmcnet.data.scan.cache import VerifiedShards
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
@@ -172,26 +173,28 @@ def fit(
     resume: bool = False,
     failures: int = 3,
 ) -> Any:
-    """Fit a network to choice sets with known choices, with several workers.
+    """Fit a network or a stack to choice sets with known choices, with several workers.
 
     Parameters
     ----------
     model
-        The network, which is fitted in place.
+        The network, or the stack, which is fitted in place. The workers share each batch of a network. For a stack,
+        they share the fits that predict held-out sets; this process then fits the members to all choice sets.
     train, valid
         Training part and optional validation part, as for ``model.fit``.
     workers
-        Number of processes that share each batch (default 2).
+        Number of processes that share the work (default 2).
     seed
         Random seed (default 0). The batches are the same as in a single process with this seed. Up to rounding, the
         weights are also the same, unless dropout is used, because each worker draws different dropout masks.
     device
-        "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough GPUs.
+        "cpu", "cuda", or "auto" (the default) to give each worker a GPU if there are enough GPUs. A stack is fitted on
+        CPUs.
     progress
         Whether to show a progress bar on a terminal, or log one line per epoch elsewhere (default True).
     run_folder
         Folder or fsspec address for the checkpoint after each epoch, accessible from the machines of all workers.
-        Default: a temporary folder, if all workers are on one machine.
+        Default: a temporary folder, if all workers are on one machine. The run folder of a stack is on this machine.
     resume
         Whether to continue from the checkpoint in ``run_folder`` (default False).
     failures
@@ -205,21 +208,25 @@ def fit(
     Raises
     ------
     ConfigError
-        If Ray is not available, or the model is neither a network nor an ensemble of networks.
+        If Ray is not available, the model is neither a network, an ensemble of networks nor a stack, or ``device`` is
+        not a CPU for a stack.
     InputError
         If ``run_folder`` is needed but missing, or holds an unfinished run and ``resume`` is False.
     TrainingError
         If training fails, or workers die too often. The run folder keeps the last checkpoint.
     """
     require_number("failures", failures, whole=True, low=0)
-    if not isinstance(model, ChoiceModel) or not model.shares_batches:
+    if not isinstance(model, ChoiceModel) or not (model.shares_batches or model.shares_tasks):
         name = model.name if isinstance(model, ChoiceModel) else repr(model)
         raise ConfigError(
-            f"Ray workers cannot fit {name}: only a network, or an ensemble of networks, can share its batches among "
+            f"Ray workers cannot fit {name}: only networks, ensembles of networks and stacks have work to share among "
             f"workers. Fit {name} in one process (on the command line: without --engine ray)."
         )
     if resume and run_folder is None:
         raise InputError("resume=True needs the run_folder of the run to continue.")
+    if model.shares_tasks:
+        run = {"seed": seed, "progress": progress, "run_folder": run_folder, "resume": resume}
+        return _fit_with_shared_tasks(model, train, valid, workers, device, failures, run)
     with ray_connection(workers) as ray, ExitStack() as stack:
         # 1. Learn the encoder, and find the folder of the checkpoints.
         _learn_encoder(model, _with_absolute_path(train), _with_absolute_path(valid), RayWorkers(ray, workers))
@@ -241,6 +248,22 @@ def fit(
         # 3. Load the model from the last checkpoint: a resumed run with no epochs left.
         shared.pull()
         return model.fit(train, valid, seed, "cpu", False, run_folder=shared.local, resume=True)
+
+
+def _fit_with_shared_tasks(
+    model: ChoiceModel,
+    train: Sets,
+    valid: Sets | None,
+    workers: int,
+    device: str,
+    failures: int,
+    run: Mapping[str, Any],
+) -> ChoiceModel:
+    """Fit a model in this process, while workers run its independent tasks, one CPU for each."""
+    if device not in ("auto", "cpu"):
+        raise ConfigError(f"workers fit {model.name} on CPUs: expected device 'auto' or 'cpu', got {device!r}.")
+    with ray_connection(workers) as ray, tasks_run_by(RayWorkers(ray, workers, retries=failures).map):
+        return model.fit(train, valid, device="cpu", **run)
 
 
 def _learn_encoder(model: ChoiceModel, train: Sets | None, valid: Sets | None, workers: RayWorkers) -> None:

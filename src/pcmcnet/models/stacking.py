@@ -26,7 +26,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -35,6 +34,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
+from pcmcnet.concurrency import map_tasks
 from pcmcnet.data import ChoiceData, Schema, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.data.kinds.category import UnseenCounts, collect_unseen
@@ -187,6 +187,7 @@ class Stacking(ChainModel):
     config: StackingConfig
     reads_contents = True
     resumes = True
+    shares_tasks = True
     obeys_signs = True  # with the default models; a stack of other models is only checked
     record_class = StackingRecord
     order_matters = instance_property(
@@ -494,8 +495,30 @@ def default_options(name: str, schema: Schema) -> dict[str, Any]:
     return {"bounds": {backquoted(column): pairs[sign] for column, sign in schema.signs.items()}}
 
 
-class UnfittableMemberError(PcmcNetError):
-    """Error for a model that cannot be fitted to a fold. The stack is fitted without it."""
+@dataclass(frozen=True)
+class HeldOutStep:
+    """A function that fits a model to the training part of a fold, and predicts the held-out part.
+
+    It runs in this process or on a worker, and returns the label of the model, the number of the fold, and the losses,
+    or the message of the error if the model cannot be fitted.
+    """
+
+    models: Mapping[str, ChoiceModel]
+    folds: Sequence[Fold]
+    seed: int
+    device: str
+
+    def __call__(self, step: tuple[str, int]) -> tuple[str, int, list[float] | str]:
+        """Return the outcome of the step of a model, given by its label, and a fold."""
+        label, k = step
+        model, fold = self.models[label].__sklearn_clone__(), self.folds[k]
+        try:
+            with without_warnings():
+                model._fit_unchecked(fold.train, seed=self.seed, device=self.device, progress=False)
+                log_p = [model._log_p_of_choices(sets) for sets in fold.held_out]
+        except PcmcNetError as error:
+            return label, k, str(error)
+        return label, k, [min(-float(value), MAX_LOSS) for value in np.concatenate(log_p)]
 
 
 @dataclass(frozen=True)
@@ -530,7 +553,7 @@ class _StackFit:
             except ArtifactError:
                 raise  # a file cannot be read or written: the model itself may be fine
             except PcmcNetError as error:
-                left_out[label] = _reason(error)
+                left_out[label] = _reason(str(error))
                 del losses[label]
                 continue
             return FittedStack(
@@ -548,34 +571,36 @@ class _StackFit:
         folder = self.run.run_folder
         run_identity = {"stack": identity, "table": self.run.fingerprint, "seed": self.run.seed}
         trials = TrialLog.open(None if folder is None else folder / SEARCH, run_identity, resume=self.run.resume)
-        losses: dict[str, Floats] = {label: np.empty(0) for label in self.models}
+        n = len(folds)
+        names = {(label, k): f"{label}, fold {k + 1} of {n}" for k in range(n) for label in self.models}
         left_out: dict[str, str] = {}
-        for k, fold in enumerate(folds, start=1):
-            for label in list(losses):
-                step = f"{label}, fold {k} of {len(folds)}"
-                self.steps.begin(step)
-                try:
-                    fold_losses = trials.run_once(step, partial(self._held_out_losses, label, fold))
-                except UnfittableMemberError as error:
-                    left_out[label] = _reason(error)
-                    del losses[label]
-                    log.info("stacking: %s is left out: %s", label, error)
-                    self.steps.end(step, f"failed: {error}")
-                else:
-                    losses[label] = np.append(losses[label], fold_losses)
-                    self.steps.end(step, f"NLL {np.average(fold_losses, weights=fold.weights):.4f}")
-        return losses, left_out
 
-    def _held_out_losses(self, label: str, fold: Fold) -> list[float]:
-        """Fit a model to the training part of a fold, and return its losses on the held-out part."""
-        model = self.models[label].__sklearn_clone__()
-        try:
-            with without_warnings():
-                model._fit_unchecked(fold.train, seed=self.run.seed, device=self.run.device, progress=False)
-                log_p = [model._log_p_of_choices(sets) for sets in fold.held_out]
-        except PcmcNetError as error:
-            raise UnfittableMemberError(str(error)) from error
-        return [min(-float(value), MAX_LOSS) for value in np.concatenate(log_p)]
+        def missing_steps() -> Iterator[tuple[str, int]]:
+            """Yield the label and the fold of each step that is not in the log, until a model turns out to fail."""
+            for (label, k), name in names.items():
+                if label not in left_out:
+                    self.steps.begin(name)
+                    if name in trials.losses:
+                        self.steps.end(name, "already computed")
+                    else:
+                        yield label, k
+
+        run_step = HeldOutStep(self.models, folds, self.run.seed, self.run.device)
+        for label, k, outcome in map_tasks(run_step, missing_steps()):
+            name = names[label, k]
+            if isinstance(outcome, str):
+                log.info("stacking: %s is left out: %s", label, outcome)
+                self.steps.end(name, f"failed: {outcome}")
+                left_out.setdefault(label, _reason(outcome))
+            else:
+                trials.record(name, outcome)
+                self.steps.end(name, f"NLL {np.average(outcome, weights=folds[k].weights):.4f}")
+        losses = {
+            label: np.concatenate([np.empty(0), *(trials.losses[names[label, k]] for k in range(n))])
+            for label in self.models
+            if label not in left_out
+        }
+        return losses, left_out
 
     def _fit_to_all(self, label: str) -> ChoiceModel:
         """Return a model fitted to all choice sets; its ``table_.seconds`` is the duration of this fit."""
@@ -723,9 +748,9 @@ def _all_or_none(values: Iterable[T | None]) -> list[T] | None:
     return present if len(present) == len(entries) else None
 
 
-def _reason(error: Exception) -> str:
+def _reason(message: str) -> str:
     """Return why a model is left out, without the final stop, since the reason is quoted within sentences."""
-    return str(error).removesuffix(".")
+    return message.removesuffix(".")
 
 
 def _logit_chains(log_p: Floats) -> Floats:  # (n, K) -> (K, n, n)

@@ -212,6 +212,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     resumes: ClassVar[bool] = False  # whether a fit without epochs can be resumed after an interruption
     streams: ClassVar[bool] = False  # whether the model can be fitted to a table larger than memory
     shares_batches: ClassVar[bool] = False  # whether several processes can share the batches of a fit
+    shares_tasks: ClassVar[bool] = False  # whether a fit has independent tasks that several processes can share
     reads_contents: ClassVar[bool] = False  # whether the model uses columns such as texts, images and vectors
     is_logit: ClassVar[bool] = False  # whether IIA holds: the odds of two alternatives are the same in every set
     obeys_signs: ClassVar[bool] = False  # whether a fit obeys the expected signs that the table declares
