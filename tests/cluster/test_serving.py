@@ -78,7 +78,7 @@ def test_serve_run_reads_its_token_from_the_environment(
     fitted.save(tmp_path / "model")
     seen: list[str | None] = []
 
-    def application(model: str, baseline: str | None, settings: ServeSettings, *, workers: int) -> None:
+    def application(model: str, baseline: str | None, settings: ServeSettings, **options: Any) -> None:
         seen.append(settings.token)
 
     monkeypatch.setattr("pcmcnet.cluster.serving.application", application)

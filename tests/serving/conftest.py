@@ -106,7 +106,7 @@ def make_client() -> Iterator[Callable[..., Client]]:
 @pytest.fixture(scope="session")
 def one_client() -> Callable[..., closing[Client]]:
     """Return a context manager with a client."""
-    return lambda *models: closing(Client(create_app(*models)))
+    return lambda *models, **options: closing(Client(create_app(*models, **options)))
 
 
 @pytest.fixture

@@ -24,6 +24,10 @@ def scenario(
     ],
     by: Annotated[str | None, typer.Option(help="Column to group by (default: the labels of alternatives).")] = None,
     revenue: Annotated[str | None, typer.Option(help="Column with the revenue if the alternative is chosen.")] = None,
+    unit_cost: Annotated[
+        str | None,
+        typer.Option(help="Column with the seller's cost of the alternative; the margin is revenue less it."),
+    ] = None,
     cost: Annotated[str | None, typer.Option(help="Cost column; its unit is the unit of the consumer surplus.")] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     intervals: Annotated[bool, typer.Option(help="Compute intervals if the model supports them.")] = True,
@@ -67,7 +71,8 @@ def scenario(
         if output.suffix not in _ENDINGS:
             raise InputError(f"{output}: expected a file name that ends in {', '.join(_ENDINGS)}.")
         context.with_resource(sole_writer(output))
-    settings: dict[str, Any] = {"by": by, "revenue": revenue, "cost": cost, "level": level, "intervals": intervals}
+    columns = {"by": by, "revenue": revenue, "unit_cost": unit_cost, "cost": cost}
+    settings: dict[str, Any] = {**columns, "level": level, "intervals": intervals}
     effects = compute_scenario(load(model), table, change, **settings)
     if output is not None:
         match output.suffix:

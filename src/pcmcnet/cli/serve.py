@@ -17,6 +17,10 @@ def serve(
         Path | None,
         typer.Option(help="Folder of a second model for comparison; MODEL must use all columns of the second model."),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(help="Table of choice sets that represent the market, for the market simulator of the page."),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all network interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")] = 8000,
     token: Annotated[
@@ -36,6 +40,15 @@ def serve(
         int, typer.Option(help="Maximum number of JSON values in a request, counting lists and objects.")
     ] = 400_000,
     max_pixels: Annotated[int, typer.Option(help="Maximum number of pixels in the images of a request.")] = 25_000_000,
+    max_market_bytes: Annotated[
+        int, typer.Option(help="Maximum size of a request for a market, in bytes.")
+    ] = 16_000_000,
+    max_market_rows: Annotated[
+        int, typer.Option(help="Maximum number of alternatives in a market, summed over its scenarios.")
+    ] = 1_000_000,
+    max_market_pairs: Annotated[
+        int, typer.Option(help="Maximum number of pairs of alternatives in a market, summed over its scenarios.")
+    ] = 40_000_000,
     queue: Annotated[
         int, typer.Option(help="Maximum number of requests in progress; further requests get status 503.")
     ] = 256,
@@ -49,6 +62,10 @@ def serve(
     For example:
 
         pcmcnet serve model --baseline logit --port 8000
+
+    A market simulator on the page:
+
+        pcmcnet serve model --table survey.csv
 
     Several processes behind one address:
 
@@ -76,6 +93,9 @@ def serve(
         max_body=max_body,
         max_values=max_values,
         max_pixels=max_pixels,
+        max_market_bytes=max_market_bytes,
+        max_market_rows=max_market_rows,
+        max_market_pairs=max_market_pairs,
         queue=queue,
         deadline=deadline,
         drain=drain,
@@ -89,9 +109,9 @@ def serve(
             print_message(f"serving {model} at {url} with {many} workers (Ctrl+C stops)")
 
         with stop_on_signal():
-            run_replicas(on_start, model, baseline, settings, workers=many, host=host, port=port)
+            run_replicas(on_start, model, baseline, settings, table=table, workers=many, host=host, port=port)
         return
-    app = create_app(load(model), None if baseline is None else load(baseline), settings)
+    app = create_app(load(model), None if baseline is None else load(baseline), settings, table)
     with bind(host, port) as listening, stop_on_signal():
         url = server_url(listening)
         run(app, listening, on_start=lambda: print_message(f"serving {model} at {url} (Ctrl+C stops)"))

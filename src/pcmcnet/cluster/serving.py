@@ -22,7 +22,7 @@ from pcmcnet.models import load
 from pcmcnet.serving.settings import TOKEN_VARIABLE, ServeSettings, resolve_token
 
 APPLICATION_NAME = "pcmcnet"
-_ARGUMENTS = ("model", "baseline", "workers", "token", "insecure")
+_ARGUMENTS = ("model", "baseline", "table", "workers", "token", "insecure")
 
 
 def app(arguments: Mapping[str, str]) -> Any:
@@ -32,9 +32,9 @@ def app(arguments: Mapping[str, str]) -> Any:
     ----------
     arguments
         "model" is the folder of the model, accessible from all machines. "baseline" is the folder of a second model to
-        compare with. "workers" is the number of replicas (default 1). "token" is the bearer token that requests must
-        send (default: the environment variable PCMCNET_TOKEN). "insecure" is "true" to allow access without a token
-        from any machine that can reach Ray Serve.
+        compare with, and "table" a table of choice sets for the market simulator. "workers" is the number of replicas
+        (default 1). "token" is the bearer token that requests must send (default: the environment variable
+        PCMCNET_TOKEN). "insecure" is "true" to allow access without a token from any machine that can reach Ray Serve.
 
     Returns
     -------
@@ -62,11 +62,17 @@ def app(arguments: Mapping[str, str]) -> Any:
             "without a token, any machine that can reach Ray Serve could use the model: set the environment variable "
             f"{TOKEN_VARIABLE}, or add insecure=true to allow it."
         )
-    return application(arguments["model"], arguments.get("baseline"), settings, workers=int(count))
+    folders = [arguments.get(name) for name in ("baseline", "table")]
+    return application(arguments["model"], folders[0], settings, table=folders[1], workers=int(count))
 
 
 def application(
-    model: str | Path, baseline: str | Path | None = None, settings: ServeSettings | None = None, *, workers: int = 1
+    model: str | Path,
+    baseline: str | Path | None = None,
+    settings: ServeSettings | None = None,
+    *,
+    table: str | Path | None = None,
+    workers: int = 1,
 ) -> Any:
     """Build the Ray Serve application for a saved model, to be passed to ``ray.serve.run``.
 
@@ -76,6 +82,8 @@ def application(
         Folders of saved models, accessible from the machines of all replicas. The baseline is optional.
     settings
         Request limits and access control (default :class:`~pcmcnet.serving.settings.ServeSettings`).
+    table
+        Table of choice sets for the market simulator (default: none), accessible from the machines of all replicas.
     workers
         Number of replicas (default 1).
 
@@ -90,6 +98,7 @@ def application(
     for folder in folders:
         if folder is not None:
             load(folder)  # raise errors here, not in a replica
+    market = None if table is None else str(Path(table).absolute())
     from ray import serve
 
     def build() -> Any:
@@ -98,7 +107,7 @@ def application(
 
         main, second = (None if folder is None else load(folder) for folder in folders)
         assert main is not None
-        return create_app(main, second, settings)
+        return create_app(main, second, settings, market)
 
     deployment: Any = serve.deployment(name=APPLICATION_NAME, num_replicas=workers)(serve.ingress(build)())
     return deployment.bind()
@@ -110,6 +119,7 @@ def ray_service(
     baseline: str | Path | None = None,
     settings: ServeSettings | None = None,
     *,
+    table: str | Path | None = None,
     workers: int = 1,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -123,7 +133,7 @@ def ray_service(
     with ray_connection(workers):
         from ray import serve
 
-        deployment = application(model, baseline, settings, workers=workers)
+        deployment = application(model, baseline, settings, table=table, workers=workers)
         with silenced("ray.serve"):
             serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})
             try:

@@ -1,7 +1,7 @@
 """The ASGI application: its paths, and the responses to queries and errors.
 
-POST /v1/probabilities, /v1/rates, /v1/map, /v1/offer        GET /v1/schema, /v1/example, /v1/examples, /openapi.json
-GET /health, /live, /ready, /metrics               GET / and the files of the page
+POST /v1/probabilities, /v1/rates, /v1/map, /v1/offer, /v1/market
+GET /v1/schema, /v1/example, /v1/examples, /openapi.json, /health, /live, /ready, /metrics, / and the files of the page
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -87,7 +88,10 @@ _TOKEN: dict[int | str, dict[str, Any]] = {401: {"model": openapi.Error, "descri
 
 
 def create_app(
-    main: ChoiceModel, baseline: ChoiceModel | None = None, settings: ServeSettings | None = None
+    main: ChoiceModel,
+    baseline: ChoiceModel | None = None,
+    settings: ServeSettings | None = None,
+    table: str | Path | None = None,
 ) -> FastAPI:
     """Return the ASGI application that serves a fitted model.
 
@@ -99,6 +103,8 @@ def create_app(
         Optional second model to compare with, whose columns must be among those of ``main``.
     settings
         Request limits and access control (default :class:`~pcmcnet.serving.settings.ServeSettings`).
+    table
+        Optional table of choice sets that represent the market, for the page and for ``/v1/market``.
 
     Returns
     -------
@@ -108,10 +114,11 @@ def create_app(
     Raises
     ------
     ConfigError
-        If the baseline reads a column that ``main`` does not read, or a model has an outside option.
+        If the baseline reads a column that ``main`` does not read, a model has an outside option, or the table is too
+        large.
     """
     settings = settings or ServeSettings()
-    service = Service(main, baseline, settings)
+    service = Service(main, baseline, settings, table)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -153,14 +160,23 @@ def _add_queries(app: FastAPI, service: Service) -> None:
     """Add the paths that query a model."""
     schemas = openapi.RequestSchemas(service.models, service.settings)
 
-    def add(path: str, handler: QueryHandler, schema: dict[str, Any], response: type, summary: str) -> None:
+    settings = service.settings
+
+    def add(
+        path: str,
+        handler: QueryHandler,
+        schema: dict[str, Any],
+        response: type,
+        summary: str,
+        most: int | None = None,
+    ) -> None:
         async def respond(content: bytes, admission: Admission) -> Response:
             result = await handler(await service.parse(content), admission)
             return Response(await service.render(result), media_type="application/json")
 
         async def handle(request: Request) -> Response:
             with service.bodies.slot() as slot:
-                content = await slot.read(request)
+                content = await slot.read(request, most)
                 with service.worker.admit() as admission:
                     return await run_until_deadline(respond(content, admission), request, service.settings.deadline)
 
@@ -184,6 +200,9 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         "The alternatives to show for the largest expected revenue, or for the largest probability of one alternative"
     )
     add("/v1/offer", service.offer, schemas.offer(), openapi.OfferResponse, about_offer)
+    about_market = "Shares, volumes, revenue and margin over many choice sets, before and after changes"
+    most = settings.max_market_bytes
+    add("/v1/market", service.market, schemas.market(), openapi.Market, about_market, most)
 
 
 def _add_information(app: FastAPI, service: Service) -> None:

@@ -73,6 +73,80 @@ class OfferResponse(ResponseModel):
     )
 
 
+class MarketFigures(ResponseModel):
+    """A figure before and after the changes. Intervals are null if there are none."""
+
+    before: float
+    after: float
+    change: float
+    low: float | None = Field(description="lower limit of the change")
+    high: float | None = Field(description="upper limit of the change")
+    after_low: float | None
+    after_high: float | None
+
+
+class MarketGroup(ResponseModel):
+    """The figures of a group of alternatives; money is null if no column was given."""
+
+    group: str = Field(description="label, position (#1), value, or 'segment: label'")
+    share: MarketFigures
+    volume: MarketFigures = Field(description="weighted number of choices")
+    revenue: MarketFigures | None
+    margin: MarketFigures | None
+
+
+class MarketGrouping(ResponseModel):
+    """The figures of one scenario by one column."""
+
+    by: str | None
+    groups: list[MarketGroup]
+
+
+class MarketChange(ResponseModel):
+    """A change, and the number of alternatives and choice sets that it affects."""
+
+    text: str
+    alternatives: int
+    sets: int
+
+
+class MarketScenario(ResponseModel):
+    """A scenario: its changes, their limits, and the figures in total and by group."""
+
+    changes: list[MarketChange]
+    notes: list[str]
+    revenue: MarketFigures | None
+    margin: MarketFigures | None
+    groupings: list[MarketGrouping]
+
+
+class Market(ResponseModel):
+    """The market before and after the changes of each scenario, as from ``pcmcnet scenario``."""
+
+    sets: int
+    alternatives: int
+    intervals: str = Field(description="how intervals were computed, or why there are none")
+    scenarios: list[MarketScenario]
+
+
+class TableColumn(ResponseModel):
+    """A column of the table of the server; values are null for numbers."""
+
+    name: str
+    values: list[str] | None
+
+
+class TableDescription(ResponseModel):
+    """The table of the server."""
+
+    name: str
+    sets: int
+    alternatives: int
+    labels: list[str] | None
+    segments: list[TableColumn] = Field(description="columns with one value per choice set")
+    features: list[TableColumn]
+
+
 class ColumnDescription(ResponseModel):
     """A column of a request, with its description from the training table. Unknown values are null."""
 
@@ -113,6 +187,10 @@ class Limits(ResponseModel):
     depth: int
     seconds: float
     pixels: int
+    market_bytes: int
+    market_rows: int
+    market_pairs: int
+    scenarios: int
 
 
 class ServedModel(ResponseModel):
@@ -138,6 +216,7 @@ class About(ServedModel):
     limits: Limits
     has_baseline: bool
     baseline: ServedModel | None
+    table: TableDescription | None = Field(description="the table of the server, for markets")
 
 
 class ExampleChoiceSet(ResponseModel):
@@ -226,6 +305,26 @@ class RequestSchemas:
             "model": self.model,
         }
         return {**_object(entries, required=["set"]), "description": "Exactly one of revenue and target is required."}
+
+    def market(self) -> dict[str, Any]:
+        """Return the schema of a request for a market."""
+        column = {"type": ["string", "null"]}
+        changes = {"type": "array", "items": {"type": "string", "maxLength": 2_000}, "maxItems": 50}
+        most = self.settings.max_scenarios
+        entries = {
+            "sets": {"type": "array", "items": self.set, "minItems": 1, "maxItems": self.settings.max_sets},
+            "csv": {"type": "string", "description": "A table with one line per alternative."},
+            "table": {"const": True, "description": "The table of the server."},
+            "scenarios": {"type": "array", "items": changes, "minItems": 1, "maxItems": most, "default": [[]]},
+            "by": {"type": "array", "items": column, "minItems": 1, "maxItems": 4, "default": [None]},
+            "revenue": column,
+            "unit_cost": column,
+            "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
+            "intervals": {"type": "boolean", "default": True},
+            "model": self.model,
+        }
+        tables = [{"required": [name]} for name in ("sets", "csv", "table")]
+        return {**_object(entries, required=[]), "oneOf": tables}
 
 
 def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,8 +191,11 @@ class BodySlot:
         self._bodies = bodies
         self.held = 0
 
-    async def read(self, request: Request) -> bytes:
-        """Read the body. Raise RequestError if the body is too large, arrives too slowly or is not declared as JSON."""
+    async def read(self, request: Request, most: int | None = None) -> bytes:
+        """Read the body, of at most ``most`` bytes (default ``max_body``).
+
+        Raise RequestError if the body is too large, arrives too slowly or is not declared as JSON.
+        """
         kind = request.headers.get("content-type", "")
         if not _JSON.fullmatch(kind.strip()):
             raise RequestError(
@@ -201,23 +204,23 @@ class BodySlot:
         seconds = self._bodies.settings.body_timeout
         try:
             async with asyncio.timeout(seconds):
-                return await self._read(request)
+                return await self._read(request, min(most or self._bodies.settings.max_body, self._bodies.most))
         except TimeoutError:
             message = f"the body did not arrive within {seconds:g} seconds."
             raise RequestError(408, message, {"Connection": "close"}) from None
         except ClientDisconnect:
             raise RequestError(400, "the connection was closed before the body was complete.") from None
 
-    async def _read(self, request: Request) -> bytes:
-        limit = self._bodies.settings.max_body
+    async def _read(self, request: Request, limit: int) -> bytes:
+        option = "--max-body" if limit == self._bodies.settings.max_body else "--max-market-bytes"
         declared = request.headers.get("content-length", "0")
         if declared.isdecimal() and int(declared[:20]) > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, option)
         content = bytearray()
         async for chunk in request.stream():
             content += chunk
             if len(content) > limit:
-                raise _too_large(limit)
+                raise _too_large(limit, option)
             self._hold(len(content))
         return bytes(content)
 
@@ -231,6 +234,6 @@ class BodySlot:
             self.held = length
 
 
-def _too_large(limit: int) -> RequestError:
-    message = f"the body is larger than {limit:,} bytes: send fewer choice sets, or raise --max-body."
+def _too_large(limit: int, option: str) -> RequestError:
+    message = f"the body is larger than {limit:,} bytes: send fewer choice sets, or raise {option}."
     return RequestError(413, message, {"Connection": "close"})

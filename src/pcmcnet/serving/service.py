@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,14 @@ from pcmcnet.decisions.optimise_offer import NO_OUTSIDE_OPTION, structure_of
 from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean, shortened
 from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.serving.market import (
+    MARKET_THREADS,
+    MarketQuery,
+    MarketSimulator,
+    MarketTable,
+    QueuedPredictions,
+    ServedTable,
+)
 from pcmcnet.serving.offer_search import FoundOffer, shared_searcher
 from pcmcnet.serving.request_body import (
     LARGE_BODY_BYTES,
@@ -49,11 +58,16 @@ from pcmcnet.storage import json_bytes, package_version
 # The description of the served models for clients: their columns with ranges, examples, and the limits of a request.
 
 
-_LIMITS = ("sets", "alternatives", "pairs", "points", "body", "values", "depth", "pixels")  # of a request
+_LIMITS = (
+    *("sets", "alternatives", "pairs", "points", "body", "values", "depth", "pixels"),
+    *("market_bytes", "market_rows", "market_pairs", "scenarios"),
+)
 _FACTS = ("min", "max", "quartiles", "categories", "distinct", "size")
 
 
-def describe_service(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[str, Any]:
+def describe_service(
+    models: Mapping[str, ChoiceModel], settings: ServeSettings, table: ServedTable | None = None
+) -> dict[str, Any]:
     """Return the description of the served models and the limits on requests, as plain values."""
     main, baseline = models["main"], models.get("baseline")
     return {
@@ -66,6 +80,7 @@ def describe_service(models: Mapping[str, ChoiceModel], settings: ServeSettings)
         "limits": {**{name: getattr(settings, f"max_{name}") for name in _LIMITS}, "seconds": settings.deadline},
         "has_baseline": baseline is not None,
         "baseline": None if baseline is None else _model(baseline),
+        "table": None if table is None else table.describe(),
     }
 
 
@@ -391,7 +406,13 @@ _READER_THREADS = 2  # more would block the interpreter for other requests
 class Service:
     """The served models and their queries. Worker threads run the models."""
 
-    def __init__(self, main: ChoiceModel, baseline: ChoiceModel | None, settings: ServeSettings) -> None:
+    def __init__(
+        self,
+        main: ChoiceModel,
+        baseline: ChoiceModel | None,
+        settings: ServeSettings,
+        table: str | Path | None = None,
+    ) -> None:
         self.models: dict[str, ChoiceModel] = {"main": main}
         if baseline is not None:
             require_compatible_baseline(baseline, main)
@@ -407,7 +428,10 @@ class Service:
             name: SetReader(model.schema, self.inputs, settings, vector_sizes(main))
             for name, model in self.models.items()
         }
-        self.about = describe_service(self.models, settings)
+        served_table = None if table is None else ServedTable.read(table, self.models, settings)
+        self.markets = MarketSimulator(self.models, settings, served_table)
+        self._market_pool = ThreadPoolExecutor(MARKET_THREADS, "pcmcnet-market")
+        self.about = describe_service(self.models, settings, served_table)
         self.examples = examples(main)
 
     async def parse(self, content: bytes) -> Any:
@@ -476,6 +500,28 @@ class Service:
             except PcmcNetError as error:
                 raise unprocessable(shortened(str(error))) from error
         return query.response(found, [NO_OUTSIDE_OPTION, *self.models[name].sign_caveats.values()])
+
+    async def market(self, body: Any, admission: Admission) -> dict[str, Any]:
+        """Return shares, volumes, revenue and margin over many choice sets, before and after changes."""
+        optional = ["sets", "csv", "table", "scenarios", "by", "revenue", "unit_cost", "level", "intervals", "model"]
+        request = require_keys(body, required=[], optional=optional, at="the request")
+        name = self._model(request)
+        until = time.monotonic() + self.settings.deadline
+        query = MarketQuery.read(request, self.settings)
+        sets = MarketTable(await self._read(name, request["sets"])) if "sets" in request else None
+        running: list[QueuedPredictions] = []
+
+        def simulate() -> dict[str, Any]:
+            table = sets or self.markets.read_table(name, request, query)
+            running.append(QueuedPredictions(name, self.models[name], table, admission, until))
+            return self.markets.simulate(query, running[0])
+
+        with self.markets.slot():
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._market_pool, simulate)
+            finally:
+                for predictions in running:
+                    predictions.cancel()
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:
         """Return a request for the probabilities of the first ``most`` example choice sets, or of all examples."""

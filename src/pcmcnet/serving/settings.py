@@ -41,6 +41,13 @@ class ServeSettings:
         Maximum number of pixels in the images of a request, counted before decoding (default 25,000,000).
     max_points
         Maximum number of map points along each axis (default 50).
+    max_market_bytes
+        Maximum size of the body of a request for a market, in bytes (default 16,000,000).
+    max_market_rows, max_market_pairs
+        Maximum number of alternatives (default 1,000,000) and of ordered pairs of alternatives (default 40,000,000) in
+        a request for a market, summed over the table and all its scenarios.
+    max_scenarios
+        Maximum number of scenarios in a request for a market (default 32).
     queue
         Maximum number of requests in progress, counted from the end of their bodies (default 256). Further requests get
         status 503.
@@ -77,6 +84,10 @@ class ServeSettings:
     max_depth: int = 100
     max_pixels: int = 25_000_000
     max_points: int = 50
+    max_market_bytes: int = 16_000_000
+    max_market_rows: int = 1_000_000
+    max_market_pairs: int = 40_000_000
+    max_scenarios: int = 32
     queue: int = 256
     batch_sets: int = 1_000
     batch_pairs: int = 100_000
@@ -89,7 +100,8 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_values", "max_pixels", "queue")
-        for name in (*sizes, "max_bodies", "batch_sets", "batch_pairs"):
+        markets = ("max_market_bytes", "max_market_rows", "max_market_pairs", "max_scenarios")
+        for name in (*sizes, *markets, "max_bodies", "batch_sets", "batch_pairs"):
             require_number(name, getattr(self, name), whole=True, low=1)
         require_number("max_depth", self.max_depth, whole=True, low=1, high=500)  # Python's recursion limit is 1,000
         require_number("max_points", self.max_points, whole=True, low=2)

@@ -107,7 +107,8 @@ class Job:
     request_sets: ChoiceData | None = None  # the sets of the request, if ``data`` was derived from them
     result: Future[Any] = field(default_factory=Future)
     evaluate: Callable[[ChoiceModel], Any] | None = None  # computes an offer
-    is_of_search: bool = False  # one of many queries of a search, which are never small
+    is_of_search: bool = False  # one of many queries of a search or a market, which are never small
+    variant: ChoiceModel | None = None  # to be asked instead of the served model, such as one with other coefficients
 
     @property
     def pairs(self) -> int:
@@ -397,7 +398,8 @@ class Worker:
 
     def _compute(self, batch: list[Job]) -> list[Any]:
         """Return the result of each job from one call to the model. Raise PcmcNetError if a result is not finite."""
-        model, data = self.models[batch[0].model], concat_requests([job.data for job in batch])
+        model = batch[0].variant or self.models[batch[0].model]
+        data = concat_requests([job.data for job in batch])
         if batch[0].query == "rates":
             assert isinstance(model, HasRates)
             (rates,) = model.rates(data)

@@ -66,6 +66,21 @@ def test_a_toll_matches_values_by_hand(halves: tuple[MNL, ChoiceData]) -> None:
     assert surplus.unit == "cost"
 
 
+def test_margins_match_values_by_hand(halves: tuple[MNL, ChoiceData]) -> None:
+    """A sale costs 0.5 by car and 1 by bus: 2 x 1.5 + 2 x 1 = 5 before the toll, and 4/3 x 2.5 + 8/3 x 1 = 6 after."""
+    model, _ = halves
+    table = {**TWO, "spend": [{"car": 0.5, "bus": 1.0}[mode] for mode in TWO["mode"]]}
+    result = scenario(model, table, "cost += 1 where mode == 'car'", revenue="cost", unit_cost="spend")
+    assert (result.margin["all"].before, result.margin["all"].after) == pytest.approx((5, 6))
+    assert result.margin["car"].after == pytest.approx(10 / 3)
+    assert result.to_rows()[0]["margin_change"] == pytest.approx(2 / 3)  # the bus comes first
+    assert "margin, cost - spend" in str(result)
+    with pytest.raises(InputError, match="unit_cost='spend' needs the revenue"):
+        scenario(model, table, "cost += 1", unit_cost="spend")
+    with pytest.raises(InputError, match="margin is not available: pass revenue"):
+        _ = scenario(model, table, "cost += 1", revenue="cost").margin
+
+
 def test_added_and_removed_alternatives_match_values_by_hand(halves: tuple[MNL, ChoiceData]) -> None:
     """A copy of the bus gives each alternative a third; without the bus, the car has all."""
     model, data = halves

@@ -255,9 +255,10 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
 #
 # With the probabilities p, the weights w of the sets and the revenue r of an alternative, for each group g
 #
-#     volume_g = sum w p        share_g = volume_g / sum w        revenue_g = sum w p r
+#     volume_g = sum w p      share_g = volume_g / sum w      revenue_g = sum w p r      margin_g = sum w p (r - k)
 #
-# before and after the change. If the alternatives T change and their volume changes by D_T,
+# before and after the change, where k is the unit cost of an alternative. If the alternatives T change and their volume
+# changes by D_T,
 #
 #     diversion to g = - D_g / D_T        for a group g outside T; these sum to 1.
 #
@@ -269,12 +270,16 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
 _MIN_SHARE_CHANGE = 1e-12  # smaller changes in a share are rounding errors
 
 
+Predict = Callable[[Any, ChoiceData], Floats]  # model, choice sets -> log-probability of each alternative (N,)
+
+
 class MarketState(NamedTuple):
     """The alternatives on offer before or after a change, by group."""
 
     data: ChoiceData
     codes: Ints  # (N,) group of each alternative
     revenue: Floats | None  # (N,)
+    margin: Floats | None = None  # (N,)
 
 
 @dataclass(frozen=True)
@@ -286,11 +291,17 @@ class MarketComparison:
     segment: Ints  # (G,) segment of choice sets that each group belongs to
     changed: Bools  # (G,) True if an alternative of the group changes
     cost: str | None  # cost column; None if the surplus is not defined
+    predict: Predict = predicted_log_p
 
     @property
     def groups(self) -> int:
         """Number of groups, G."""
         return len(self.segment)
+
+    @property
+    def length(self) -> int:
+        """Number of figures that :meth:`compute` returns."""
+        return 6 * self.groups + 6 * (self.groups + 1) + self.groups + 1
 
     def weights(self, state: MarketState) -> Floats:
         """Return the total weight (G,) of the choice sets in the segment of each group."""
@@ -299,25 +310,28 @@ class MarketComparison:
         weights: Floats = np.where(totals > 0, totals, 1.0)[self.segment]
         return weights
 
-    def volumes(self, model: Any) -> tuple[Floats, Floats]:
-        """Return volumes (2, G) and revenue (2, G + 1) before and after the change.
+    def volumes(self, model: Any) -> tuple[Floats, Floats, Floats]:
+        """Return volumes (2, G), revenue (2, G + 1) and margin (2, G + 1) before and after the change.
 
-        The last entry of each revenue row is the total.
+        The last entry of each row of revenue and margin is the total.
         """
-        volumes, money = np.zeros((2, self.groups)), np.zeros((2, self.groups + 1))
-        for k, (data, codes, revenue) in enumerate((self.before, self.after)):
-            mass = np.exp(predicted_log_p(model, data)) * spread(data.weights, data.offsets)
-            volumes[k] = np.bincount(codes, mass, self.groups)
-            if revenue is not None:
-                money[k, :-1] = np.bincount(codes, mass * revenue, self.groups)
-        money[:, -1] = money.sum(axis=1)
-        return volumes, money
+        volumes, revenue, margin = (np.zeros((2, self.groups + more)) for more in (0, 1, 1))
+        for k, state in enumerate((self.before, self.after)):
+            mass = np.exp(self.predict(model, state.data)) * spread(state.data.weights, state.data.offsets)
+            volumes[k] = np.bincount(state.codes, mass, self.groups)
+            for money, values in ((revenue, state.revenue), (margin, state.margin)):
+                if values is not None:
+                    money[k, :-1] = np.bincount(state.codes, mass * values, self.groups)
+                    money[k, -1] = money[k, :-1].sum()
+        return volumes, revenue, margin
 
     def compute(self, model: Any) -> Floats:
         """Return all figures of a model as one vector, which :meth:`split` unpacks."""
-        volumes, money = self.volumes(model)
+        volumes, revenue, margin = self.volumes(model)
         shares = volumes / np.stack([self.weights(self.before), self.weights(self.after)])
-        blocks = [np.concatenate([block, np.diff(block, axis=0)]).ravel() for block in (shares, volumes, money)]
+        blocks = [
+            np.concatenate([block, np.diff(block, axis=0)]).ravel() for block in (shares, volumes, revenue, margin)
+        ]
         change = np.diff(shares, axis=0)[0]
         total = self._moved(change)
         ratio = np.divide(-change, total, out=np.zeros_like(change), where=~self.changed & (total != 0))
@@ -347,15 +361,17 @@ class MarketComparison:
     def split(self, figures: Floats) -> dict[str, Floats]:
         """Unpack the vector of figures.
 
-        Shares and volumes have the shape (3, G) and revenue (3, G + 1): values before the change, values after it, and
-        differences. Diversion has the shape (G,) and surplus (1,).
+        Shares and volumes have the shape (3, G), revenue and margin (3, G + 1): values before the change, values after
+        it, and differences. Diversion has the shape (G,) and surplus (1,).
         """
         G = self.groups
-        shares, volumes, revenue, diversion, surplus = np.split(figures, np.cumsum([3 * G, 3 * G, 3 * (G + 1), G]))
+        ends = np.cumsum([3 * G, 3 * G, 3 * (G + 1), 3 * (G + 1), G])
+        shares, volumes, revenue, margin, diversion, surplus = np.split(figures, ends)
         return {
             "shares": shares.reshape(3, G),
             "volumes": volumes.reshape(3, G),
             "revenue": revenue.reshape(3, G + 1),
+            "margin": margin.reshape(3, G + 1),
             "diversion": diversion,
             "surplus": surplus,
         }
@@ -557,6 +573,10 @@ class MarketTables:
         if column is None:
             return "revenue is not available: pass revenue=<column>."
         return self.effects("revenue", f"revenue, {column}", ["all"])
+
+    def margin(self, revenue: str, unit_cost: str) -> MarketEffects:
+        """Return the margin by group and in total."""
+        return self.effects("margin", f"margin, {revenue} - {unit_cost}", ["all"])
 
     def diversion(self) -> Diversion | str:
         """Return the diversion ratios, or the reason why they are not available."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,19 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.outside import with_blank_outside_features
 from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_sets
+from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.queries import numeric_values, with_values
 from pcmcnet.insight.scenarios.language import columns_named_in, parse_change
 from pcmcnet.insight.scenarios.market_effects import (
     ConsumerSurplus,
     Diversion,
+    EstimatedFigures,
+    Groups,
     MarketComparison,
     MarketEffects,
     MarketState,
     MarketTables,
+    Predict,
     estimate_figures,
     group_alternatives,
     require_surplus,
@@ -271,7 +274,8 @@ class Scenario(FormatsMixin):
     notes
         Limitations of the scenario.
     parts
-        The parts ``revenue``, ``diversion`` and ``consumer_surplus``, or the reason why a part is not available.
+        The parts ``revenue``, ``diversion`` and ``consumer_surplus``, or the reason why a part is not available, and
+        the part ``margin`` if unit costs were passed.
     """
 
     model: str
@@ -291,6 +295,12 @@ class Scenario(FormatsMixin):
         return revenue
 
     @property
+    def margin(self) -> MarketEffects:
+        """Margin of each group and in total. Raises InputError if no unit costs were passed."""
+        margin: MarketEffects = self._part("margin")
+        return margin
+
+    @property
     def diversion(self) -> Diversion:
         """Diversion ratios: where choices lost by the changed alternatives go, or where gained choices come from."""
         diversion: Diversion = self._part("diversion")
@@ -304,7 +314,7 @@ class Scenario(FormatsMixin):
 
     def _part(self, name: str) -> Any:
         """Return a part, or raise InputError with the reason if the part is not available."""
-        part = self.parts[name]
+        part = self.parts.get(name, f"{name} is not available: pass revenue=<column> and unit_cost=<column>.")
         if isinstance(part, str):
             raise InputError(part)
         return part
@@ -322,8 +332,9 @@ class Scenario(FormatsMixin):
     def to_rows(self) -> list[dict[str, Any]]:
         """Return one flat mapping per group: shares, volumes and, if available, revenue and diversion."""
         blocks = {"share": self.shares, "volume": self.volumes}
-        if isinstance(self.parts["revenue"], MarketEffects):
-            blocks["revenue"] = self.parts["revenue"]
+        for name in ("revenue", "margin"):
+            if isinstance(effects := self.parts.get(name), MarketEffects):
+                blocks[name] = effects
         rows = []
         for group in (ratio.group for ratio in self.shares.rows):
             row_values: dict[str, Any] = {self.by: group}
@@ -375,9 +386,11 @@ class Scenario(FormatsMixin):
 
     def _content(self) -> ResultContent:
         facts = {f"change {k}" if k > 1 else "change": str(step) for k, step in enumerate(self.steps, start=1)}
-        if isinstance(revenue := self.parts["revenue"], MarketEffects):
-            before, after, change, *ends = revenue.cells()[-1][1:]
-            facts[revenue.quantity] = f"{before} before, {after} after, {change}" + "".join(f" ({end})" for end in ends)
+        for money in (self.parts["revenue"], self.parts.get("margin")):
+            if not isinstance(money, MarketEffects):
+                continue
+            before, after, change, *ends = money.cells()[-1][1:]
+            facts[money.quantity] = f"{before} before, {after} after, {change}" + "".join(f" ({end})" for end in ends)
         if isinstance(surplus := self.parts["consumer_surplus"], ConsumerSurplus):
             facts["consumer surplus"] = str(surplus)
         title = f"Scenario: {self.model} on {self.sets:,} choice sets"
@@ -391,6 +404,7 @@ class Scenario(FormatsMixin):
             for row in cells[1:]:
                 row.append("-" if row[0] in diversion.of else f"{diversion[row[0]].ratio:.1%}")
         further = {"volume": None if self._unweighted else self.volumes, "revenue": self.parts["revenue"]}
+        further["margin"] = self.parts.get("margin")
         for name, effects in further.items():
             if isinstance(effects, MarketEffects):
                 cells[0] += [f"{name} before", "after"]
@@ -417,6 +431,7 @@ def scenario(
     *,
     by: str | None = None,
     revenue: str | None = None,
+    unit_cost: str | None = None,
     cost: str | None = None,
     level: float = 0.95,
     errors: Errors | None = None,
@@ -441,9 +456,12 @@ def scenario(
         there are no labels. With an individual-level column, shares are computed within each segment of that column.
     revenue
         Numeric feature with the revenue of an alternative. If None (the default), revenue is not computed.
+    unit_cost
+        Numeric feature with the seller's cost of an alternative, in the unit of ``revenue``. If None (the default), the
+        margin, which is revenue minus unit cost, is not computed.
     cost
-        Numeric feature with the cost of an alternative, in whose unit consumer surplus is expressed. If None (the
-        default), consumer surplus is not computed.
+        Numeric feature with the cost of an alternative to the chooser, in whose unit consumer surplus is expressed. If
+        None (the default), consumer surplus is not computed.
     level
         Confidence level of the intervals (0.95 by default).
     errors
@@ -474,53 +492,171 @@ def scenario(
     >>> round(result.shares["car"].change, 3), round(result.diversion["bus"].ratio, 3)
     (-0.102, 1.0)
     """
+    every_change = [*_listed(changes)]
+    columns = RevenueColumns(revenue, unit_cost, cost)
+    first = read_sets(model, data, columns_of([every_change], [by], columns))
+    options: dict[str, Any] = {"level": level, "errors": errors, "intervals": intervals}
+    return simulate(model, first, [every_change], [by], columns, **options)[0][0]
+
+
+class RevenueColumns(NamedTuple):
+    """Columns in money, each None if not given: revenue, unit cost of the seller, and cost to the chooser."""
+
+    revenue: str | None = None
+    unit_cost: str | None = None
+    cost: str | None = None
+
+
+def columns_of(
+    scenarios: Iterable[Sequence[Change]], groupings: Iterable[str | None], columns: RevenueColumns
+) -> list[str]:
+    """Return the columns that scenarios and options refer to."""
+    named = [name for change_list in scenarios for name in _named(change_list, *groupings, *columns)]
+    return list(dict.fromkeys(named))
+
+
+def simulate(
+    model: Predictor,
+    first: ChoiceData,
+    scenarios: Sequence[Sequence[Change]],
+    groupings: Sequence[str | None],
+    columns: RevenueColumns,
+    *,
+    level: float = 0.95,
+    errors: Errors | None = None,
+    intervals: bool = True,
+    surplus: bool = True,
+    predict: Predict = predicted_log_p,
+    require_size: Callable[[ChoiceData], None] = lambda data: None,
+) -> list[list[Scenario]]:
+    """Return each scenario (a list of changes, which may be empty) with its figures by each grouping.
+
+    Each table is predicted once for all groupings, and the original table once for all scenarios. The options are
+    described in :func:`scenario`. ``surplus`` is False if consumer surplus is not needed. ``predict`` returns the
+    log-probabilities of a model for choice sets, and ``require_size`` raises an error if a changed table is too large.
+    """
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
-    # 1. Read the table, with all columns that the changes and options refer to.
-    change_list = list(_listed(changes))
-    first = read_sets(model, data, _named(change_list, by, revenue, cost))
+    # 1. Check the original table and the columns in money.
     require_sets(first)
-    if cost is not None:
-        _feature(first, cost, "cost")
-    offer, steps = ScenarioOffer.of(first), []
+    if columns.unit_cost is not None and columns.revenue is None:
+        raise InputError(f"unit_cost={columns.unit_cost!r} needs the revenue: pass revenue=<column>, too.")
+    if columns.cost is not None:
+        _feature(first, columns.cost, "cost")
     labels = _known_labels(model, first)
-    # 2. Apply the changes in order.
-    for change in change_list:
-        offer, step = _apply(offer, change, labels)
-        steps.append(step)
-    # 3. Predict both tables, and sum the probabilities by group.
-    groups = group_alternatives(first, offer, by)
-    states = [
-        MarketState(sets, codes, None if revenue is None else _feature(sets, revenue, "revenue"))
-        for sets, codes in ((first, groups.before), (offer.data, groups.after))
-    ]
-    comparison, parts = MarketComparison(states[0], states[1], groups.segment, groups.changed, None), {}
-    try:
-        comparison = replace(comparison, cost=require_surplus(model, first, offer.data, cost))
-    except InputError as error:
-        parts["consumer_surplus"] = str(error)
-    figures = estimate_figures(model, comparison.compute, level=level, errors=errors, intervals=intervals)
-    tables = MarketTables(comparison, figures, groups.names)
-    # 4. Collect the limits of the scenario.
-    notes = [*caveats(model, first, offer)]
-    if not tables.values["shares"][2].any():
-        notes.append(
-            "no share changes: the model ignores the changed columns, or its predictions change only at thresholds"
-        )
-    if tables.has_mixed_signs and isinstance(reason := tables.diversion(), str):
-        notes.append(f"no diversion: {reason}")
-    if cost is not None and parts:
-        notes.append(f"no consumer surplus: {parts['consumer_surplus']}")
-    return Scenario(
-        model=type(model).__name__,
-        steps=tuple(steps),
-        by=groups.by,
-        sets=len(first),
-        shares=tables.effects("shares", "share"),
-        volumes=tables.effects("volumes", "volume"),
-        intervals=figures.how,
-        notes=tuple(notes),
-        parts={"revenue": tables.revenue(revenue), "diversion": tables.diversion(), **parts, **tables.surplus()},
+    shared = SharedPredictions(predict)
+    # 2. Apply the changes of each scenario in order, and group the alternatives before and after.
+    cases: list[SimulatedCase] = []
+    for changes in scenarios:
+        offer, steps = ScenarioOffer.of(first), []
+        for change in changes:
+            offer, step = _apply(offer, change, labels)
+            require_size(offer.data)
+            steps.append(step)
+        for by in groupings:
+            case = group_case(first, offer, tuple(steps), by, columns)
+            cases.append(case.with_surplus(model, columns.cost) if surplus else case)
+    # 3. Predict all tables, and sum the probabilities by group. All figures share the predictions of a model.
+    figures = estimate_figures(
+        model,
+        lambda model: np.concatenate([replace(case.comparison, predict=shared.log_p).compute(model) for case in cases]),
+        level=level,
+        errors=errors,
+        intervals=intervals,
     )
+    ends = np.cumsum([case.comparison.length for case in cases])
+    parts = [np.split(values, ends[:-1]) if values is not None else [None] * len(cases) for values in figures[:3]]
+    # 4. Collect figures and limits of each scenario.
+    results = [
+        case.result(model, first, columns, EstimatedFigures(values, low, high, figures.how))
+        for case, values, low, high in zip(cases, *parts, strict=True)
+    ]
+    return [results[k : k + len(groupings)] for k in range(0, len(results), len(groupings))]
+
+
+class SharedPredictions:
+    """Predictions of the model that was used last, one for each table."""
+
+    def __init__(self, predict: Predict) -> None:
+        self._predict = predict
+        self._model: Any = None
+        self._by_table: dict[int, Floats] = {}
+
+    def log_p(self, model: Any, data: ChoiceData) -> Floats:
+        """Return the log-probabilities of a model for a table."""
+        if model is not self._model:
+            self._model, self._by_table = model, {}
+        if id(data) not in self._by_table:
+            self._by_table[id(data)] = self._predict(model, data)
+        return self._by_table[id(data)]
+
+
+@dataclass(frozen=True)
+class SimulatedCase:
+    """A scenario with one grouping of the alternatives."""
+
+    offer: ScenarioOffer
+    steps: tuple[AppliedChange, ...]
+    groups: Groups
+    comparison: MarketComparison
+    no_surplus: str | None = None  # the reason why the surplus is not defined
+
+    def with_surplus(self, model: Any, cost: str | None) -> SimulatedCase:
+        """Return the case with the consumer surplus, or with the reason why it is not defined."""
+        before, after = self.comparison.before.data, self.comparison.after.data
+        try:
+            cost = require_surplus(model, before, after, cost)
+        except InputError as error:
+            return replace(self, no_surplus=str(error))
+        return replace(self, comparison=replace(self.comparison, cost=cost))
+
+    def result(self, model: Any, first: ChoiceData, columns: RevenueColumns, figures: EstimatedFigures) -> Scenario:
+        """Return the figures with their limits."""
+        tables = MarketTables(self.comparison, figures, self.groups.names)
+        notes = [*caveats(model, first, self.offer)]
+        if self.steps and not tables.values["shares"][2].any():
+            notes.append(
+                "no share changes: the model ignores the changed columns, or its predictions change only at thresholds"
+            )
+        if tables.has_mixed_signs and isinstance(reason := tables.diversion(), str):
+            notes.append(f"no diversion: {reason}")
+        parts: dict[str, Any] = {"revenue": tables.revenue(columns.revenue), "diversion": tables.diversion()}
+        if columns.revenue is not None and columns.unit_cost is not None:
+            parts["margin"] = tables.margin(columns.revenue, columns.unit_cost)
+        if self.no_surplus is not None:
+            parts["consumer_surplus"] = self.no_surplus
+            if columns.cost is not None:
+                notes.append(f"no consumer surplus: {self.no_surplus}")
+        return Scenario(
+            model=type(model).__name__,
+            steps=self.steps,
+            by=self.groups.by,
+            sets=len(first),
+            shares=tables.effects("shares", "share"),
+            volumes=tables.effects("volumes", "volume"),
+            intervals=figures.how,
+            notes=tuple(notes),
+            parts={**parts, **tables.surplus()},
+        )
+
+
+def group_case(
+    first: ChoiceData, offer: ScenarioOffer, steps: tuple[AppliedChange, ...], by: str | None, columns: RevenueColumns
+) -> SimulatedCase:
+    """Group the alternatives of a scenario before and after its changes."""
+    groups = group_alternatives(first, offer, by)
+    before, after = (
+        _state(sets, codes, columns) for sets, codes in ((first, groups.before), (offer.data, groups.after))
+    )
+    return SimulatedCase(offer, steps, groups, MarketComparison(before, after, groups.segment, groups.changed, None))
+
+
+def _state(sets: ChoiceData, codes: Ints, columns: RevenueColumns) -> MarketState:
+    """Return the alternatives of a table by group, with their revenue and margin."""
+    revenue = None if columns.revenue is None else _feature(sets, columns.revenue, "revenue")
+    margin = None
+    if revenue is not None and columns.unit_cost is not None:
+        margin = revenue - _feature(sets, columns.unit_cost, "unit_cost")
+    return MarketState(sets, codes, revenue, margin)
 
 
 def _listed(changes: Any) -> Iterator[Change]:

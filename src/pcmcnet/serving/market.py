@@ -1,0 +1,431 @@
+"""Markets: shares, volumes, revenue and margin over many choice sets, before and after changes.
+
+The computation is that of ``pn.scenario``, so the figures are the same. It runs in a thread of its own; each prediction
+is a query in the queue of large requests, which takes turns with those of other clients and stops with its request. At
+most two markets are computed at a time, and others wait as unparsed bodies, so that memory is bounded. A table is a
+list of choice sets, CSV text, or the table of ``pcmcnet serve --table``. The last tables that were sent as CSV text are
+kept with the predictions before the changes, so that the next question about the same table is answered sooner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.arrays import Categorical, Contents
+from pcmcnet.data.files.tabular import names_of
+from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.kinds.kind import Kind
+from pcmcnet.errors import ConfigError, PcmcNetError, describe_value, shortened
+from pcmcnet.insight.queries import table_column
+from pcmcnet.insight.scenarios.market_effects import MarketEffects
+from pcmcnet.insight.scenarios.scenario import RevenueColumns, Scenario, columns_of, read_sets, simulate
+from pcmcnet.models.ensemble import Ensemble
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.logit.logit_model import LogitModel
+from pcmcnet.serving.request_body import RequestError, busy, unprocessable
+from pcmcnet.serving.settings import ServeSettings
+from pcmcnet.serving.worker import Admission, Job
+
+MAX_MARKETS = 16  # in progress; further requests are rejected
+MARKET_THREADS = 2  # markets that are computed at a time
+_MAX_CACHED_TABLES = 4
+_MAX_CHANGES = 50  # of one scenario
+_MAX_CHANGE_LENGTH = 2_000  # characters
+_MAX_GROUPINGS = 4
+_MAX_GROUPS = 5_000
+_MAX_LISTED = 1_000  # labels or values of a segment in the description of a table
+
+# -- Tables ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MarketTable:
+    """A table of choice sets, read for one served model, with its predictions before any change."""
+
+    data: ChoiceData
+    known: dict[str, Floats] = field(default_factory=dict)  # model -> log-probabilities
+
+
+class TableCache:
+    """The tables that were used last, each with its predictions."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[str, MarketTable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> MarketTable | None:
+        """Return a table, or None if it is not in the cache."""
+        with self._lock:
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+            return table
+
+    def add(self, key: str, table: MarketTable) -> None:
+        """Add a table, and forget the one that was not used for the longest time."""
+        with self._lock:
+            self._tables[key] = table
+            while len(self._tables) > _MAX_CACHED_TABLES:
+                self._tables.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class ServedTable:
+    """The table of ``pcmcnet serve --table``, read for each served model."""
+
+    name: str
+    tables: Mapping[str, MarketTable]
+
+    @classmethod
+    def read(cls, path: str | Path, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> ServedTable:
+        """Read the table, with all its columns. Raise ConfigError if it is too large for one request."""
+        path = Path(path)
+        columns = names_of(path)
+        tables = {name: MarketTable(read_sets(model, path, columns)) for name, model in models.items()}
+        for table in tables.values():
+            try:
+                require_market_size(table.data, 1, settings)
+            except RequestError as error:
+                raise ConfigError(f"{path}: {error.message}") from error
+        return cls(path.name, tables)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the size, the labels and the segments of the table, as plain values."""
+        data = self.tables["main"].data
+        return {"name": self.name, **describe_table(data)}
+
+
+def describe_table(data: ChoiceData) -> dict[str, Any]:
+    """Return the size, the labels, the columns and the segments of a table, as plain values."""
+    segments = {**data.individual, **data.keep}
+    return {
+        "sets": len(data),
+        "alternatives": len(data.rows),
+        "labels": None if data.labels is None else sorted(set(data.labels.plain().tolist()))[:_MAX_LISTED],
+        "segments": [
+            {"name": name, "values": _categories(column)}
+            for name, column in segments.items()
+            if not isinstance(column, Contents)
+        ],
+        "features": [
+            {"name": name, "values": _categories(column)}
+            for name, column in data.features.items()
+            if not isinstance(column, Contents)
+        ],
+    }
+
+
+def _categories(column: Any) -> list[str] | None:
+    """Return the categories of a column, or None for numbers."""
+    return sorted(set(column.plain().tolist()))[:_MAX_LISTED] if isinstance(column, Categorical) else None
+
+
+def require_market_size(data: ChoiceData, tables: int, settings: ServeSettings, predictions: int = 1) -> None:
+    """Raise RequestError if ``tables`` tables of this size have too many rows or pairs of alternatives."""
+    rows, pairs = tables * len(data.rows), tables * predictions * pairs_of(data)
+    for noun, number, most, option in (
+        ("alternatives", rows, settings.max_market_rows, "--max-market-rows"),
+        ("pairs of alternatives", pairs, settings.max_market_pairs, "--max-market-pairs"),
+    ):
+        if number > most:
+            raise unprocessable(
+                f"the market has too many {noun}: expected at most {most:,} in all scenarios together, got "
+                f"{number:,}. Send fewer choice sets or fewer scenarios, or start the server with a larger {option}."
+            )
+
+
+def pairs_of(data: ChoiceData) -> int:
+    """Return the number of ordered pairs of alternatives."""
+    return int((data.sizes.astype(np.int64) ** 2).sum())
+
+
+def read_csv_text(text: str, model: ChoiceModel, named: Sequence[str]) -> ChoiceData:
+    """Read CSV text like a file. Columns whose values may be paths of files are refused."""
+    for name, kind in model.schema.contents.items():
+        if type(KINDS[kind]).file_bytes is not Kind.file_bytes:
+            raise unprocessable(f"csv: column {name!r} is of kind {kind}, which CSV text cannot contain: send 'sets'.")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "table.csv"
+        file.write_text(text, "utf-8")
+        try:
+            return read_sets(model, file, named)
+        except PcmcNetError as error:
+            message = f"csv: {error}".replace(f"{file}: ", "").replace(str(file), "the table")
+            raise unprocessable(shortened(message)) from error
+
+
+# -- Query -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MarketQuery:
+    """A query about a market: the scenarios, the groupings and the columns in money."""
+
+    scenarios: list[list[str]]
+    groupings: list[str | None]
+    columns: RevenueColumns
+    level: float
+    intervals: bool
+
+    @classmethod
+    def read(cls, request: Mapping[str, Any], settings: ServeSettings) -> MarketQuery:
+        """Check a request without its table."""
+        if sum(name in request for name in ("sets", "csv", "table")) != 1:
+            raise unprocessable(
+                "the request: expected one of 'sets' (choice sets), 'csv' (text) and 'table' (true, for the table of "
+                "the server)."
+            )
+        scenarios = request.get("scenarios", [[]])
+        if not isinstance(scenarios, list) or not 1 <= len(scenarios) <= settings.max_scenarios:
+            what = f"{len(scenarios)} lists" if isinstance(scenarios, list) else describe_value(scenarios)
+            raise unprocessable(f"scenarios: expected 1 to {settings.max_scenarios} lists of changes, got {what}.")
+        groupings = request.get("by", [None])
+        if not isinstance(groupings, list) or not 1 <= len(groupings) <= _MAX_GROUPINGS:
+            raise unprocessable(
+                f"by: expected a list of 1 to {_MAX_GROUPINGS} columns (null for labels), got "
+                f"{describe_value(groupings)}."
+            )
+        level = request.get("level", 0.95)
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise unprocessable(f"level: expected a number between 0 and 1, got {describe_value(level)}.")
+        intervals = request.get("intervals", True)
+        if not isinstance(intervals, bool):
+            raise unprocessable(f"intervals: expected true or false, got {describe_value(intervals)}.")
+        names = [_column_name(request.get(key), key) for key in ("revenue", "unit_cost")]
+        return cls(
+            [_changes(changes, f"scenarios, entry {k}") for k, changes in enumerate(scenarios)],
+            [_column_name(by, f"by, entry {k}") for k, by in enumerate(groupings)],
+            RevenueColumns(*names),
+            float(level),
+            intervals,
+        )
+
+    def named(self) -> list[str]:
+        """Return the columns that the query refers to."""
+        try:
+            return columns_of(self.scenarios, self.groupings, self.columns)
+        except PcmcNetError as error:
+            raise unprocessable(shortened(f"scenarios: {error}")) from error
+
+
+def _changes(value: Any, at: str) -> list[str]:
+    """Return the changes of one scenario."""
+    if not isinstance(value, list) or len(value) > _MAX_CHANGES:
+        raise unprocessable(f"{at}: expected a list of at most {_MAX_CHANGES} changes, got {describe_value(value)}.")
+    for change in value:
+        if not isinstance(change, str) or len(change) > _MAX_CHANGE_LENGTH:
+            raise unprocessable(
+                f"{at}: expected changes such as \"price *= 1.1 where mode == 'car'\", of at most "
+                f"{_MAX_CHANGE_LENGTH:,} characters, got {describe_value(change)}."
+            )
+    return value
+
+
+def _column_name(value: Any, at: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise unprocessable(f"{at}: expected the name of a column, or null, got {describe_value(value)}.")
+    return value
+
+
+# -- Simulation --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class QueuedPredictions:
+    """Predictions of a request, which wait in the queue of large requests. :meth:`cancel` stops them."""
+
+    name: str  # of the served model
+    model: ChoiceModel
+    table: MarketTable
+    admission: Admission
+    until: float  # of the monotonic clock
+    cancelled: bool = False
+    _pending: Future[Any] | None = None
+
+    def log_p(self, model: Any, data: ChoiceData) -> Floats:
+        """Return the log-probabilities of the served model, or of a variant with other coefficients."""
+        is_known = model is self.model and data is self.table.data
+        if is_known and self.name in self.table.known:
+            return self.table.known[self.name]
+        variant = None if model is self.model else model
+        self._pending = self.admission.put(Job(self.name, "log_proba", data, is_of_search=True, variant=variant))
+        if self.cancelled:
+            self._pending.cancel()
+        try:
+            log_p: Floats = np.asarray(self._pending.result(max(0.0, self.until - time.monotonic())), np.float64)
+        except TimeoutError:
+            self._pending.cancel()
+            raise RequestError(504, "timeout during the simulation of the market: send fewer choice sets.") from None
+        if is_known:
+            self.table.known[self.name] = log_p
+        return log_p
+
+    def cancel(self) -> None:
+        """Stop the current prediction, and all later ones."""
+        self.cancelled = True
+        if self._pending is not None:
+            self._pending.cancel()
+
+
+class MarketSimulator:
+    """Answers to queries about markets."""
+
+    def __init__(
+        self, models: Mapping[str, ChoiceModel], settings: ServeSettings, served_table: ServedTable | None
+    ) -> None:
+        self.models, self.settings, self.served_table = models, settings, served_table
+        self.cache = TableCache()
+        self.in_progress = 0
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Count a market during the block. Raise RequestError if too many markets are in progress."""
+        if self.in_progress >= MAX_MARKETS:
+            raise busy(f"the server has {self.in_progress} markets in progress")
+        self.in_progress += 1
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
+
+    def read_table(self, name: str, request: Mapping[str, Any], query: MarketQuery) -> MarketTable:
+        """Return the table of a request that is not a list of choice sets."""
+        if "table" in request:
+            if request["table"] is not True:
+                raise unprocessable(f"table: expected true, got {describe_value(request['table'])}.")
+            if self.served_table is None:
+                raise unprocessable("table: the server has no table: start it with --table FILE, or send 'csv'.")
+            return self.served_table.tables[name]
+        text = request["csv"]
+        if not isinstance(text, str):
+            raise unprocessable(f"csv: expected text, got {describe_value(text)}.")
+        named = query.named()
+        words = "\0".join([name, *sorted({*named} - {*self.models[name].schema.columns}), text])
+        key = hashlib.sha256(words.encode()).hexdigest()
+        table = self.cache.get(key)
+        if table is None:
+            table = MarketTable(read_csv_text(text, self.models[name], named))
+            self.cache.add(key, table)
+        return table
+
+    def simulate(self, query: MarketQuery, predictions: QueuedPredictions) -> dict[str, Any]:
+        """Return the figures of all scenarios by all groupings."""
+        data, model = predictions.table.data, predictions.model
+        # 1. Check the groupings and the size, and decide whether intervals are affordable.
+        for by in query.groupings:
+            _require_grouping(data, by)
+        scenarios = len(query.scenarios) + 1
+        require_market_size(data, scenarios, self.settings)
+        count = scenarios * _variants(model) * pairs_of(data)
+        can_have_intervals = count <= self.settings.max_market_pairs
+
+        def require_size(changed: ChoiceData) -> None:
+            if predictions.cancelled:
+                raise CancelledError
+            require_market_size(changed, 1, self.settings)
+
+        # 2. Simulate all scenarios together, so that each table is predicted once.
+        try:
+            results = simulate(
+                model,
+                data,
+                query.scenarios,
+                query.groupings,
+                query.columns,
+                level=query.level,
+                intervals=query.intervals and can_have_intervals,
+                surplus=False,
+                predict=predictions.log_p,
+                require_size=require_size,
+            )
+        except PcmcNetError as error:
+            raise unprocessable(shortened(str(error))) from error
+        how = results[0][0].intervals
+        if query.intervals and not can_have_intervals:
+            most = self.settings.max_market_pairs
+            how = f"no intervals: they need predictions for {count:,} pairs of alternatives, more than {most:,}"
+        return {
+            "sets": len(data),
+            "alternatives": len(data.rows),
+            "intervals": how,
+            "scenarios": [_scenario(groupings, query.groupings) for groupings in results],
+        }
+
+
+def _variants(model: ChoiceModel) -> int:
+    """Return the number of models that intervals need predictions of, including the model itself."""
+    if isinstance(model, LogitModel):
+        return 1 + 2 * len(model.estimates_.values)
+    return 1 + len(model.members_) if isinstance(model, Ensemble) else 1
+
+
+def _require_grouping(data: ChoiceData, by: str | None) -> None:
+    """Raise RequestError if there is no such column, or if it has too many groups."""
+    if by is None:
+        return
+    try:
+        column = table_column(data, by)[0]
+    except PcmcNetError as error:
+        raise unprocessable(f"by: {error}") from error
+    values = len(set(column.plain().tolist())) if isinstance(column, Categorical) else 8
+    names = data.largest if data.labels is None else len(data.labels.categories)
+    of_sets = by in data.individual or by in data.keep
+    if (count := values * names if of_sets else values) > _MAX_GROUPS:
+        raise unprocessable(f"by: {by!r} gives {count:,} groups: choose a column with fewer values.")
+
+
+def _scenario(results: Sequence[Scenario], groupings: Sequence[str | None]) -> dict[str, Any]:
+    """Return one scenario by all groupings, as plain values."""
+    first = results[0]
+    return {
+        "changes": [{"text": step.text, "alternatives": step.alternatives, "sets": step.sets} for step in first.steps],
+        "notes": list(first.notes),
+        "revenue": _total(first, "revenue"),
+        "margin": _total(first, "margin"),
+        "groupings": [{"by": by, "groups": _groups(result)} for by, result in zip(groupings, results, strict=True)],
+    }
+
+
+def _effects(result: Scenario, name: str) -> MarketEffects | None:
+    part = result.parts.get(name)
+    return part if isinstance(part, MarketEffects) else None
+
+
+def _total(result: Scenario, name: str) -> dict[str, float | None] | None:
+    effects = _effects(result, name)
+    return None if effects is None else _figures(effects.rows[-1])
+
+
+def _groups(result: Scenario) -> list[dict[str, Any]]:
+    """Return share, volume, revenue and margin of each group."""
+    quantities = {
+        "share": result.shares,
+        "volume": result.volumes,
+        "revenue": _effects(result, "revenue"),
+        "margin": _effects(result, "margin"),
+    }
+    return [
+        {
+            "group": row.group,
+            **{name: None if effects is None else _figures(effects.rows[k]) for name, effects in quantities.items()},
+        }
+        for k, row in enumerate(result.shares.rows)
+    ]
+
+
+def _figures(row: Any) -> dict[str, float | None]:
+    return {key: getattr(row, key) for key in ("before", "after", "change", "low", "high", "after_low", "after_high")}
