@@ -3,6 +3,7 @@
 import logging
 import math
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,13 @@ def test_a_fit_says_what_it_will_do(
         f"stacking mnl, uniform: 1 fold to learn the weights, {plan}",
         f"stacking mnl: a fit of each model to all {len(trips)} choice sets",
     ]
+
+
+def test_progress_has_a_line_for_every_fit(trips: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        Stacking([MNL(formula="price"), Uniform()]).fit(trips)
+    steps = [line.partition(":")[0] for line in caplog.messages if re.search(r": NLL|: fitted to all", line)]
+    assert steps == [*(f"{name}, fold {k} of 3" for k in (1, 2, 3) for name in ("mnl", "uniform")), "mnl", "uniform"]
 
 
 # -- validation part -----------------------------------------------------------------------------------------------
