@@ -18,11 +18,18 @@ from pcmcnet.imports import lazy_names
 
 if TYPE_CHECKING:
     from pcmcnet.evaluation.hypothesis_tests.hausman_mcfadden import hausman_mcfadden
+    from pcmcnet.evaluation.hypothesis_tests.horowitz import horowitz
+    from pcmcnet.evaluation.hypothesis_tests.lagrange_multiplier import score_test
     from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import likelihood_ratio
     from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome
+    from pcmcnet.evaluation.hypothesis_tests.swait_louviere import SwaitLouviere, swait_louviere
     from pcmcnet.evaluation.hypothesis_tests.vuong import vuong
+    from pcmcnet.evaluation.hypothesis_tests.wald import wald
 else:
-    _TESTS = ("Outcome", "hausman_mcfadden", "likelihood_ratio", "vuong")
+    _TESTS = (
+        *("Outcome", "SwaitLouviere", "hausman_mcfadden", "horowitz", "likelihood_ratio", "score_test"),
+        *("swait_louviere", "vuong", "wald"),
+    )
     __getattr__ = lazy_names(__name__, dict.fromkeys(_TESTS, "hypothesis_tests"))
 
 __all__ = [
@@ -34,16 +41,21 @@ __all__ = [
     "ModelTable",
     "Outcome",
     "Report",
+    "SwaitLouviere",
     "bootstrap_errors",
     "compare",
     "delta",
     "evaluate",
     "hausman_mcfadden",
+    "horowitz",
     "leaderboard",
     "likelihood_ratio",
+    "score_test",
     "scorer",
+    "swait_louviere",
     "table",
     "vuong",
+    "wald",
 ]
 
 
