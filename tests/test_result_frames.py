@@ -48,6 +48,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
     responses = pn.elasticity(logit, data, "price")
     trial = TrialRecord(1, "complete", 1.0, {"hidden": (4, 4), "lr": 0.1}, None, 0.1, defaults=True)
     mixed = pn.MixedMNL(formula="price | 0", random={"price": "normal"}, draws=10, starts=1).fit(data, progress=False)
+    scaled = pn.MNL(formula="price + minutes | 0", scale="purpose").fit(data, progress=False)
     examples: list[Any] = [
         *(pn.evaluate(network, data, resamples=10), logit.summary(), logit.convergence(), explanation),
         *(getattr(explanation, part) for part in explanation._parts if part != "examples"),
@@ -72,7 +73,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         *(pn.bootstrap_errors(logit, data, 5, progress=False), pn.compare({"mnl": logit}, data, 2, progress=False)),
         pn.leaderboard({"toy": data}, {"mnl": pn.MNL(), "uniform": pn.Uniform()}, folds=2, progress=False),
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),
-        *(mixed.tastes(), mixed.conditional(data)),
+        *(mixed.tastes(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
         BootstrapResult(
             labels=("x",),
             values=np.ones(1),

@@ -26,12 +26,13 @@ from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.models.logit.parameter_bounds import listed
 from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS, Estimates
 from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.frames import FrameMixin
 
 _ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
 
 
 @dataclass(frozen=True)
-class SwaitLouviere(ToDictMixin):
+class SwaitLouviere(ToDictMixin, FrameMixin):
     """The two tests of Swait and Louviere, which print as two sentences.
 
     Attributes
@@ -44,6 +45,9 @@ class SwaitLouviere(ToDictMixin):
 
     coefficients: Outcome
     scales: Outcome
+
+    def _frame_rows(self) -> list[dict[str, Any]]:
+        return [*self.coefficients._frame_rows(), *self.scales._frame_rows()]
 
     def __str__(self) -> str:
         return f"{self.coefficients}\n{self.scales}"
