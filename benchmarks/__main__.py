@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from benchmarks import (
     accuracy,
+    factored,
     loading,
     logit,
     members,
@@ -35,6 +36,7 @@ SECTIONS: dict[str, Section] = {
     "prediction": prediction.main,
     "stationary": stationary.main,
     "wide": wide.main,
+    "factored": factored.on_cpu,
     "loading": loading.main,
     "logit": logit.main,
 }

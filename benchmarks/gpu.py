@@ -75,10 +75,12 @@ def large_set() -> list[Row]:
     return table.rows
 
 
-def paper_scale(sets: int = SETS, epochs: int = 66, hidden: str = "512,512", device: str = "cuda") -> list[Row]:
+def paper_scale(
+    sets: int = SETS, epochs: int = 66, hidden: str = "512,512", device: str = "cuda", rank: int | None = None
+) -> list[Row]:
     """Time the paper's airline experiment twice, each in a process, from a Parquet file to a saved model."""
     table = Table(
-        "pcmcnet fit of the paper's network, from a Parquet file to a saved model",
+        f"pcmcnet fit of the paper's network, rank {rank}, from a Parquet file to a saved model",
         {"kernels": "", "sets": ",", "epochs": "", "seconds": ".1f"},
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +89,7 @@ def paper_scale(sets: int = SETS, epochs: int = 66, hidden: str = "512,512", dev
         roles = {name: value if isinstance(value, str) else ",".join(value) for name, value in AIRLINE.roles.items()}
         command = [sys.executable, "-m", "pcmcnet.cli", "fit", str(file), "--device", device]
         command += [word for name, value in roles.items() for word in (f"--{name.replace('_', '-')}", value)]
-        options = {**NETWORK, "hidden": hidden, "dropout": 0.5, "batch_size": 256}
+        options = {**NETWORK, "rank": rank, "hidden": hidden, "dropout": 0.5, "batch_size": 256}
         command += [word for name, value in options.items() for word in ("--set", f"{name}={str(value).lower()}")]
         env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
         for run, count in (("before", 1), ("compiled", epochs), ("cached", epochs)):

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -108,15 +108,26 @@ def machine() -> str:
     return ", ".join(parts)
 
 
-def run(module: str, sections: Mapping[str, Section], *, description: str, json_file: Path, device: str) -> None:
-    """Run the sections given on the command line, or all, and write the record after each."""
+def run(
+    module: str,
+    sections: Mapping[str, Section],
+    *,
+    description: str,
+    json_file: Path,
+    device: str,
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """Run the sections given on the command line, or all, and write the record after each.
+
+    A module that has options of its own passes the other ``arguments``.
+    """
     parser = argparse.ArgumentParser(
         f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"one of {', '.join(sections)}; default: all")
     parser.add_argument("--json", type=Path, default=json_file, help="output file (default: %(default)s)")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.sections if name not in sections]
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.sections if name not in sections]
     if unknown:
         parser.error(f"unknown section {unknown[0]!r}: expected one of {', '.join(sections)}")
     if device == "cuda" and not torch.cuda.is_available():
@@ -126,13 +137,13 @@ def run(module: str, sections: Mapping[str, Section], *, description: str, json_
     record = surroundings(" ".join(["python -m", module, *sys.argv[1:]]))
     print(f"{record['machine']}; {', '.join(f'{k} {v}' for k, v in record['versions'].items())}\n{record['command']}\n")
     record["figures"] = {}
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    for name in arguments.sections or sections:
+    chosen.json.parent.mkdir(parents=True, exist_ok=True)
+    for name in chosen.sections or sections:
         began = time.perf_counter()
         record["figures"][name] = sections[name]()
-        arguments.json.write_text(json.dumps(record, indent=2))
+        chosen.json.write_text(json.dumps(record, indent=2))
         print(f"({name}: {time.perf_counter() - began:.0f} s)\n", flush=True)
-    print(f"wrote {arguments.json}")
+    print(f"wrote {chosen.json}")
 
 
 def _wait(device: str) -> None:

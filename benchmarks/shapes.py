@@ -9,8 +9,8 @@ import numpy as np
 
 from pcmcnet import ChoiceData
 
-# The network of the paper, and no search for the weight decay: only training is timed.
-NETWORK: dict[str, Any] = {"labels": False, "utility": "none", "weight_decay": 0.03}
+# The network of the paper, which scores all pairs, and no search for the weight decay: only training is timed.
+NETWORK: dict[str, Any] = {"labels": False, "utility": "none", "rank": None, "weight_decay": 0.03}
 
 
 @dataclass(frozen=True)
