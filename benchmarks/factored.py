@@ -2,11 +2,11 @@
 
     python -m benchmarks.factored [--device cuda] [--json FILE] [SECTION ...]
 
-A step is an epoch of one set, with the default network: forward, backward, and the optimiser. The individual has as many
-features as an alternative: 5, or 39 as in the airline table. On a CPU, a step uses two threads of a separate process,
-whose peak memory includes Python and its libraries. On a CUDA device, the peak is that of PyTorch's allocations.
-``accuracy`` compares float32 with an elimination of all n states (Grassmann, Taksar & Heyman) in 50 digits, on rates
-that span 20 orders of magnitude.
+A step is an epoch of one set, with the default network: forward, backward, and the optimiser. The individual has as
+many features as an alternative: 5, or 39 as in the airline table. On a CPU, a step uses two threads of a separate
+process, whose peak memory includes Python and its libraries. On a CUDA device, the peak is that of PyTorch's
+allocations. ``accuracy`` compares float32 with an elimination of all n states (Grassmann, Taksar & Heyman) in 50
+digits, on rates that span 20 orders of magnitude.
 """
 
 from __future__ import annotations
