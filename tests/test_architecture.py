@@ -28,6 +28,7 @@ STAGES = [
         "imports",
         "arrays",
         "checks",
+        "compiled",
         "concurrency",
         "progress",
         "storage",

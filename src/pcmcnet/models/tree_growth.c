@@ -9,6 +9,12 @@ see tree_growth.py.
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT
+#endif
+
 #define BINS 256
 
 typedef struct {
@@ -99,7 +105,7 @@ static int64_t divide(const Growth *t, const Node *node) {
 /* Grow a tree of up to ``leaves`` leaves on n of the N rows: split the leaf with the largest gain until no split gains
    anything. Write feature (-1 for a leaf), cut, left, right, gain, and the bounds of the values of each node; return the
    number of nodes, or -1 if there is not enough memory. */
-int64_t pcmcnet_grow_tree(const uint8_t *bins, int64_t N, const int32_t *rows, int64_t n, const double *g, const double *h,
+EXPORT int64_t pcmcnet_grow_tree(const uint8_t *bins, int64_t N, const int32_t *rows, int64_t n, const double *g, const double *h,
                           const int8_t *signs, const int64_t *drawn, int64_t m, int64_t leaves, int64_t min_rows,
                           double l2, int64_t *feature, int64_t *cut, int64_t *left, int64_t *right, double *gain,
                           double *low, double *high) {
@@ -141,10 +147,10 @@ int64_t pcmcnet_grow_tree(const uint8_t *bins, int64_t N, const int32_t *rows, i
 }
 
 /* Return the version of this interface. */
-int64_t pcmcnet_trees_version(void) { return 2; }
+EXPORT int64_t pcmcnet_trees_version(void) { return 2; }
 
 /* Find the leaf of each row of binned inputs. */
-void pcmcnet_find_leaves(const uint8_t *bins, int64_t N, const int64_t *feature, const int64_t *cut, const int64_t *left,
+EXPORT void pcmcnet_find_leaves(const uint8_t *bins, int64_t N, const int64_t *feature, const int64_t *cut, const int64_t *left,
                          const int64_t *right, int64_t *leaf) {
     for (int64_t i = 0; i < N; i++) {
         int64_t node = 0;
@@ -154,7 +160,7 @@ void pcmcnet_find_leaves(const uint8_t *bins, int64_t N, const int64_t *feature,
 }
 
 /* Add the values of the leaves that rows x (N, K) reach in each tree to their utilities. */
-void pcmcnet_sum_trees(const float *x, int64_t N, int64_t K, const int64_t *roots, int64_t trees, const int64_t *feature,
+EXPORT void pcmcnet_sum_trees(const float *x, int64_t N, int64_t K, const int64_t *roots, int64_t trees, const int64_t *feature,
                        const double *threshold, const int64_t *left, const int64_t *right, const double *value,
                        double *utility) {
     for (int64_t i = 0; i < N; i++)

@@ -27,7 +27,6 @@ several times longer. Shapes: N rows, K inputs, M nodes.
 from __future__ import annotations
 
 import ctypes
-import logging
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,11 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.compiled import load_library
 from pcmcnet.errors import InputError, TrainingError
 
-log = logging.getLogger("pcmcnet")
-
-LIBRARY_FILE = Path(__file__).with_name("libtrees.so")  # the same name on every platform
+LIBRARY_FILE = Path(__file__).with_name("libtrees.so")
 VERSION = 2  # of the C interface; must equal the version in the C code
 MAX_BINS = 256  # BINS in the C code: a bin is stored as one byte
 LEAF = -1  # feature of a leaf
@@ -52,22 +50,11 @@ Bins = NDArray[np.uint8]  # (K, N)
 @cache
 def compiled_library() -> Any:
     """Return the compiled library, or None if it is missing or unusable."""
-    if not LIBRARY_FILE.exists():
-        return None
-    try:
-        library = ctypes.CDLL(str(LIBRARY_FILE))
-        library.pcmcnet_grow_tree.restype = library.pcmcnet_trees_version.restype = ctypes.c_int64
-        version = library.pcmcnet_trees_version()
-    except (OSError, AttributeError) as error:
-        log.warning(
-            "%s cannot be loaded (%s): trees grow in numpy, which is slower. Reinstall pcmcnet", LIBRARY_FILE, error
-        )
-        return None
-    if version != VERSION:
-        log.warning(
-            "%s belongs to another version of this package: trees grow in numpy. Reinstall pcmcnet", LIBRARY_FILE
-        )
-        return None
+    library = load_library(
+        LIBRARY_FILE, version_function="pcmcnet_trees_version", version=VERSION, fallback="trees grow in numpy"
+    )
+    if library is not None:
+        library.pcmcnet_grow_tree.restype = ctypes.c_int64
     return library
 
 

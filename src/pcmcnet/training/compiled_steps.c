@@ -36,17 +36,104 @@ and b of each further layer, constants by category, slopes, v, V. Weights that a
 #define MAX_LAYERS 64       /* layers, or categorical columns: MAX_LAYERS_OR_COLUMNS in Python */
 #define MAX_UTILITY 1e30f   /* utilities that overflow are clipped to this */
 
-/* Vectors of 32 bytes: the longer vectors of newer processors are not faster (measured). */
+/* Versions of a function for newer processors, one of which is selected when the library is loaded. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define CLONES
 #else
 #define FOR_EACH_PROCESSOR
 #endif
-#define INLINE static inline __attribute__((always_inline))
 
+#ifdef _WIN32
+#include <malloc.h>
+#define EXPORT __declspec(dllexport)
+static void *allocate(size_t size) { return _aligned_malloc(size, 64); }
+static void release(void *memory) { _aligned_free(memory); }
+#else
+#define EXPORT
+static void *allocate(size_t size) {
+    void *memory = NULL;
+    return posix_memalign(&memory, 64, size) ? NULL : memory;
+}
+static void release(void *memory) { free(memory); }
+#endif
+
+/* -- vectors of eight numbers, which need not be aligned ------------------------------------------------------ */
+
+#ifdef _MSC_VER
+#define INLINE static __forceinline
+#else
+#define INLINE static inline __attribute__((always_inline))
+#endif
+
+/* Vectors of 32 bytes if the processor may have AVX: the longer vectors of newer processors are not faster (measured).
+   Otherwise pairs of 16 bytes, because compilers keep longer vectors in memory: on x86-64, steps take 10 times longer. */
+#if !defined(_MSC_VER) && (defined(__AVX__) || defined(CLONES)) && !defined(PCMCNET_NO_AVX)
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t bits __attribute__((vector_size(32)));
-#define VEC(at) (*(vec *)(at)) /* eight numbers at an address */
+
+INLINE vec zeros(void) { return (vec){0}; }
+INLINE vec load(const float *from) { return *(const vec *)from; }
+INLINE void store(float *to, vec x) { *(vec *)to = x; }
+INLINE vec plus(vec a, vec b) { return a + b; }
+INLINE vec plus_product(vec sum, float a, vec b) { return sum + a * b; }
+INLINE vec plus_products(vec sum, vec a, vec b) { return sum + a * b; }
+INLINE vec times(float a, vec b) { return a * b; }
+
+/* x if ``at`` is above 0, otherwise slope * x. */
+INLINE vec leaky(vec x, vec at, float slope) {
+    bits above = (bits)(at > 0);
+    return (vec)((above & (bits)x) | (~above & (bits)(slope * x)));
+}
+#else
+#ifdef _MSC_VER
+#include <emmintrin.h>
+typedef __m128 half;
+INLINE half half_of(float x) { return _mm_set1_ps(x); }
+INLINE half load_half(const float *from) { return _mm_loadu_ps(from); }
+INLINE void store_half(float *to, half x) { _mm_storeu_ps(to, x); }
+INLINE half plus_half(half a, half b) { return _mm_add_ps(a, b); }
+INLINE half plus_product_half(half sum, half a, half b) { return _mm_add_ps(sum, _mm_mul_ps(a, b)); }
+INLINE half leaky_half(half x, half at, half slope) {
+    half above = _mm_cmpgt_ps(at, _mm_setzero_ps());
+    return _mm_or_ps(_mm_and_ps(above, x), _mm_andnot_ps(above, _mm_mul_ps(slope, x)));
+}
+#else
+typedef float half __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t bits __attribute__((vector_size(16)));
+INLINE half half_of(float x) { return (half){x, x, x, x}; }
+INLINE half load_half(const float *from) { return *(const half *)from; }
+INLINE void store_half(float *to, half x) { *(half *)to = x; }
+INLINE half plus_half(half a, half b) { return a + b; }
+INLINE half plus_product_half(half sum, half a, half b) { return sum + a * b; }
+INLINE half leaky_half(half x, half at, half slope) {
+    bits above = (bits)(at > 0);
+    return (half)((above & (bits)x) | (~above & (bits)(slope * x)));
+}
+#endif
+
+typedef struct {
+    half low, high;
+} vec;
+
+INLINE vec pair(half low, half high) {
+    vec x;
+    x.low = low, x.high = high;
+    return x;
+}
+INLINE vec zeros(void) { return pair(half_of(0), half_of(0)); }
+INLINE vec load(const float *from) { return pair(load_half(from), load_half(from + 4)); }
+INLINE void store(float *to, vec x) { store_half(to, x.low), store_half(to + 4, x.high); }
+INLINE vec plus(vec a, vec b) { return pair(plus_half(a.low, b.low), plus_half(a.high, b.high)); }
+INLINE vec plus_products(vec sum, vec a, vec b) {
+    return pair(plus_product_half(sum.low, a.low, b.low), plus_product_half(sum.high, a.high, b.high));
+}
+INLINE vec plus_product(vec sum, float a, vec b) { return plus_products(sum, pair(half_of(a), half_of(a)), b); }
+INLINE vec times(float a, vec b) { return plus_product(zeros(), a, b); }
+INLINE vec leaky(vec x, vec at, float slope) {
+    return pair(leaky_half(x.low, at.low, half_of(slope)), leaky_half(x.high, at.high, half_of(slope)));
+}
+#endif
 
 typedef struct { /* A weight with its Adam state. */
     float *value, *mean, *square;
@@ -81,11 +168,8 @@ INLINE double larger(double a, double b) { return a > b ? a : b; } /* b if b is 
 
 /* -- products ------------------------------------------------------------------------------------------------- */
 
-/* x if the activation's input or output ``at`` is above 0, otherwise slope * x. */
-INLINE void put_leaky(float *to, const vec *x, const vec *at, float slope) {
-    bits above = (bits)(*at > 0);
-    VEC(to) = (vec)((above & (bits)*x) | (~above & (bits)(slope * *x)));
-}
+/* Apply the activation to x, or multiply x by its slopes at its inputs or outputs ``at``. */
+INLINE void put_leaky(float *to, vec x, vec at, float slope) { store(to, leaky(x, at, slope)); }
 
 /* Use of a product: c = a b, c += a b, c += a' b, c = activation(a b + bias), or c = a b times the slopes of the
    activation at its outputs. */
@@ -98,19 +182,19 @@ INLINE void block(int what, int m, int64_t n, int64_t depth, const float *a, int
     vec sum[ROWS][2];
     for (int i = 0; i < m; i++)
         for (int h = 0; h < 16; h += 8)
-            sum[i][h / 8] = what == ACTIVATE ? VEC(with + h) : what == ADD ? VEC(c + i * n + h) : (vec){0};
+            sum[i][h / 8] = what == ACTIVATE ? load(with + h) : what == ADD ? load(c + i * n + h) : zeros();
     for (int64_t k = 0; k < depth; k++) {
-        vec b0 = VEC(b + k * n), b1 = VEC(b + k * n + 8);
+        vec b0 = load(b + k * n), b1 = load(b + k * n + 8);
         for (int i = 0; i < m; i++) {
             float x = a[i * row + k * step];
-            sum[i][0] += x * b0;
-            sum[i][1] += x * b1;
+            sum[i][0] = plus_product(sum[i][0], x, b0);
+            sum[i][1] = plus_product(sum[i][1], x, b1);
         }
     }
     for (int i = 0; i < m; i++)
         for (int h = 0; h < 16; h += 8) {
-            const vec *x = &sum[i][h / 8], *at = what == BACK ? &VEC(with + i * n + h) : x;
-            if (what == SET || what == ADD) VEC(c + i * n + h) = *x;
+            vec x = sum[i][h / 8], at = what == BACK ? load(with + i * n + h) : x;
+            if (what == SET || what == ADD) store(c + i * n + h, x);
             else put_leaky(c + i * n + h, x, at, slope);
         }
 }
@@ -146,14 +230,16 @@ static void multiply(int what, int64_t m, int64_t n, int64_t depth, const float 
     }
 }
 
-INLINE void add_row(int64_t n, float *to, float times, const float *from) { /* n is a multiple of 16 */
-    for (int64_t j = 0; j < n; j += 8) VEC(to + j) += times * VEC(from + j);
+INLINE void add_row(int64_t n, float *to, float factor, const float *from) { /* n is a multiple of 16 */
+    for (int64_t j = 0; j < n; j += 8) store(to + j, plus_product(load(to + j), factor, load(from + j)));
 }
 
 INLINE float dot(int64_t n, const float *a, const float *b) { /* n is a multiple of 16 */
-    vec sum = {0};
-    for (int64_t j = 0; j < n; j += 8) sum += VEC(a + j) * VEC(b + j);
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    vec sum = zeros();
+    for (int64_t j = 0; j < n; j += 8) sum = plus_products(sum, load(a + j), load(b + j));
+    float x[8];
+    store(x, sum);
+    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
 /* Copy w (rows, columns), with rows ``wide`` apart, to (rows, padded columns) or, transposed, (columns, padded rows). */
@@ -556,8 +642,8 @@ INLINE void score_factors(Step *t, int64_t P, int64_t r) {
     int64_t L = net->layers, wide = padded(width_of(net, L));
     float slope = L ? (float)net->slope : 1, *x = L ? t->x[0] : t->f;
     for (int64_t at = 0; at < P * t->Hp; at += 8) {
-        vec sum = VEC(t->enter + r * t->Hp + at);
-        put_leaky(x + at, &sum, &sum, slope);
+        vec sum = load(t->enter + r * t->Hp + at);
+        put_leaky(x + at, sum, sum, slope);
     }
     apply_layers(t, P);
     if (!L) return;
@@ -576,8 +662,8 @@ INLINE void score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
                 if (i == j) continue;
                 const float *a = t->leave + (r + i) * t->Hp, *b = t->enter + (r + j) * t->Hp;
                 for (int64_t h = 0; h < t->Hp; h += 8) {
-                    vec sum = VEC(a + h) + VEC(b + h);
-                    put_leaky(x + P * t->Hp + h, &sum, &sum, slope);
+                    vec sum = plus(load(a + h), load(b + h));
+                    put_leaky(x + P * t->Hp + h, sum, sum, slope);
                 }
                 P++;
             }
@@ -661,8 +747,8 @@ INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, in
         float df = t->f[p], *x = t->x[L ? L - 1 : 0] + p * last;
         if (L) add_row(last, t->dW[L], df, x), t->dbias[L][0] += df;
         for (int64_t h = 0; h < last; h += 8) {
-            vec back = df * VEC(t->W[L] + h);
-            put_leaky(dx + p * last + h, &back, &VEC(x + h), slope);
+            vec back = times(df, load(t->W[L] + h));
+            put_leaky(dx + p * last + h, back, load(x + h), slope);
         }
     }
     dx = pull_back_layers(t, P, L - 1, dx, t->dy);
@@ -880,7 +966,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
 }
 
 /* Return the version of this interface with the sizes of the structures, as one number. */
-int64_t pcmcnet_steps_layout(void) {
+EXPORT int64_t pcmcnet_steps_layout(void) {
     int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 6;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
@@ -897,7 +983,7 @@ static Step prepared(const Network *net, const Sets *sets, Weight *weights, int6
     t.own = net->categories, t.first = t.own + net->own_categories, t.later = t.first + 4;
     t.constants = t.later + 2 * net->layers, t.slopes = t.constants + net->categories;
     lay_out(&t, arena, B, R, n);
-    arena->address = aligned_alloc(64, arena->used);
+    arena->address = allocate(arena->used);
     if (!arena->address) return t;
     memset(arena->address, 0, arena->used);
     arena->used = 0;
@@ -908,7 +994,7 @@ static Step prepared(const Network *net, const Sets *sets, Weight *weights, int6
 /* Take a step for each batch k, with the sets order[ends[k - 1] .. ends[k]]. Return 0, or 1 if memory is insufficient.
    Add the sums of weighted losses, of weights and of the norms of gradients to ``totals``. */
 FOR_EACH_PROCESSOR
-int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
+EXPORT int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
                   const int64_t *order, const int64_t *ends, const double *rates, int64_t batches, double *totals) {
     int64_t B = 0, R = 0, n = 0;
     for (int64_t k = 0, at = 0; k < batches; at = ends[k++]) {
@@ -924,13 +1010,13 @@ int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t
     if (!arena.address) return 1;
     for (int64_t k = 0, at = 0; k < batches; at = ends[k++])
         step(&t, adam, order + at, ends[k] - at, rates[k], adam->taken + k + 1, totals);
-    free(arena.address);
+    release(arena.address);
     return 0;
 }
 
 /* Compute the losses of the sets at some positions. Return 0, or 1 if memory is insufficient. */
 FOR_EACH_PROCESSOR
-int pcmcnet_losses(const Network *net, const Sets *sets, Weight *weights, int64_t count, const int64_t *order, int64_t many,
+EXPORT int pcmcnet_losses(const Network *net, const Sets *sets, Weight *weights, int64_t count, const int64_t *order, int64_t many,
                    double *losses) {
     int64_t n = 0;
     for (int64_t s = 0; s < many; s++) n = sets->counts[order[s]] > n ? sets->counts[order[s]] : n;
@@ -943,6 +1029,6 @@ int pcmcnet_losses(const Network *net, const Sets *sets, Weight *weights, int64_
         pass(&t, 0, order + s, B, 1);
         memcpy(losses + s, t.losses, sizeof(double) * (size_t)B);
     }
-    free(arena.address);
+    release(arena.address);
     return 0;
 }

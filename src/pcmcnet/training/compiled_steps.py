@@ -10,7 +10,6 @@ or does not support the network.
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.compiled import load_library
 from pcmcnet.concurrency import raise_if_interrupted
 from pcmcnet.data.batches import EncodedPart, EncodedSets, Source
 from pcmcnet.errors import TrainingError
@@ -34,9 +34,7 @@ from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import parameter_count
 from pcmcnet.training.step import Steps
 
-log = logging.getLogger("pcmcnet")
-
-LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # the same name on every platform
+LIBRARY_FILE = Path(__file__).with_name("libsteps.so")
 MAX_LAYERS_OR_COLUMNS = 64  # layers, or categorical columns; MAX_LAYERS in the C code
 MULTIPLICATIONS_PER_CALL = 1e9  # a few tenths of a second: Ctrl-C is checked between calls
 VERSION = 6  # of the C interface; must equal the version in the C code
@@ -124,25 +122,9 @@ class _Optimiser(ctypes.Structure):
 @cache
 def compiled_library() -> Any:
     """Return the compiled library, or None if it is missing or unusable."""
-    if not LIBRARY_FILE.exists():
-        return None
-    # Another version is not used, because its structures may have another layout.
-    try:
-        code = ctypes.CDLL(str(LIBRARY_FILE))
-        code.pcmcnet_steps_layout.restype = ctypes.c_int64
-        layout = code.pcmcnet_steps_layout()
-    except (OSError, AttributeError) as error:
-        log.warning(
-            "%s cannot be loaded (%s): training uses PyTorch, which is slower. Reinstall pcmcnet", LIBRARY_FILE, error
-        )
-        return None
-    if layout != _layout():
-        log.warning(
-            "%s belongs to another version of this package: training uses PyTorch, which is slower. Reinstall pcmcnet",
-            LIBRARY_FILE,
-        )
-        return None
-    return code
+    return load_library(
+        LIBRARY_FILE, version_function="pcmcnet_steps_layout", version=_layout(), fallback="training uses PyTorch"
+    )
 
 
 def usable_form(network: ChoiceNetwork, largest: int) -> CompiledForm | None:
