@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import typer
 
+from pcmcnet.cli.check import check, split
 from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
@@ -78,7 +79,7 @@ for light in (fit, show, predict, evaluate):
     app.command(cls=LightCommand)(light)
 for command in (compare, leaderboard, tune, explain, scenario, optimise, simulate):
     app.command(cls=Command)(command)
-for table_command in (datasets, models):
+for table_command in (check, split, datasets, models):
     app.command(cls=TableCommand)(table_command)
 for experiment in reproduce.registered_commands:
     experiment.cls = Command

@@ -152,6 +152,15 @@ Memory = Annotated[
 ]
 
 
+def given_roles(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the roles in a command's parameters and its schema file, which need not be complete."""
+    from pcmcnet.data import Schema
+
+    entries: dict[str, Any] = {} if params["schema"] is None else Schema.from_toml(params["schema"]).to_dict()
+    given = {role: _parse_role(role, params[role]) for role in _ROLES if params[role] is not None}
+    return {role: value for role, value in {**entries, **given}.items() if value not in (None, [], {})}
+
+
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
     """Return the schema from a TOML file and command-line options. Command-line options override the file."""
     from pcmcnet.data import Schema

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import arguments
-from pcmcnet.cli.output import Json, print_result
+from pcmcnet.cli.output import Json, print_result, written_files
 
 
 def datasets(
@@ -53,6 +53,8 @@ def datasets(
         f"{name}: {entry.title}\n\nuse: {entry.use}\nsource: {entry.source}\nlicence of the data: {entry.licence}\n\n"
         f"{table.num_rows:,} rows; column roles:\n\n{roles.to_toml()}"
     )
+    if written := [file for file in (output, schema) if file is not None]:
+        text = f"{text.rstrip()}\n\n{written_files(written)}"
     result = {**_about(name), "rows": table.num_rows, "schema": roles.to_dict()}
     print_result(text.rstrip(), result, as_json=json_)
 

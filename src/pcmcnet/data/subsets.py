@@ -41,12 +41,22 @@ def number_groups(values: NDArray[Any]) -> Ints:
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
-    """Split choice sets into non-empty parts, whose shares are exact up to the size of one group."""
+def split_parts(
+    groups: Ints, parts: Sequence[float], rng: np.random.Generator, keys: NDArray[Any] | None = None
+) -> list[Ints]:
+    """Split choice sets into non-empty parts, whose shares are exact up to the size of one group.
+
+    The groups are in random order or, given one key per set, ordered by their smallest key.
+    """
     shares = require_shares(parts)
     # 1. Order the sets by a random order of their groups, and find where each group ends.
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    rank = rng.permutation(len(counts))
+    if keys is None:
+        rank = rng.permutation(len(counts))
+    else:
+        smallest = np.full(len(counts), keys.max(initial=0))
+        np.minimum.at(smallest, dense, keys)
+        rank = np.argsort(np.argsort(smallest, kind="stable"), kind="stable")
     order, ends = np.argsort(rank[dense], kind="stable"), np.cumsum(counts[np.argsort(rank)])
     if len(ends) < len(shares):
         raise InputError(f"{len(ends)} groups of choice sets are too few for {len(shares)} parts: one would be empty.")
