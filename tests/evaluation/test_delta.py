@@ -179,6 +179,8 @@ def test_a_denominator_near_0_has_a_note(data: ChoiceData) -> None:
     assert note in found_note
     assert "krinsky-robb" in found_note
     assert "standard errors away from 0" in delta(model, "time * noise ** -1").notes[0]
+    assert "standard errors away from 0" in delta(model, "time / abs(noise)").notes[0]
+    assert "standard errors away from 0" in delta(model, "time * noise ** -exp(0)").notes[0]
     assert delta(model, "time * noise ** 2").notes == ()
     simulated = delta(model, "time / noise", method="krinsky-robb")
     assert "use the interval" in simulated.notes[0]

@@ -133,7 +133,7 @@ class CoefficientExpression:
 
     def _placeholders(self, node: ast.expr) -> set[str]:
         """Return the placeholders of the coefficients in a part of the expression."""
-        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in self.positions}
 
     def _is_negative_number(self, node: ast.expr) -> bool:
         """Return True for a part of the expression that contains no coefficient and is negative."""
