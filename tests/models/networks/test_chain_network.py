@@ -17,8 +17,9 @@ from pcmcnet.decisions.offer_value import Chains
 from pcmcnet.decisions.optimise_offer import structure_of
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.chain import chain
-from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers import settings, solve_chain, stationary_distribution
 from pcmcnet.models import PCMCNet
+from pcmcnet.models.networks import chain_network, pairwise_network
 from pcmcnet.models.networks.averaged_members import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains
 from pcmcnet.models.networks.export import ExportedNetwork
@@ -249,6 +250,25 @@ def test_the_rates_of_an_average_have_its_distribution(average: PCMCNet, data: C
     p = np.split(average.predict_proba(data), data.offsets[1:-1])
     for rates, expected in zip(average.rates(data), p, strict=True):
         np.testing.assert_allclose(stationary_distribution(torch.from_numpy(rates)).numpy(), expected, rtol=1e-5)
+
+
+def test_small_batches_of_an_average_take_one_solution(
+    average: PCMCNet, data: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def count_and_solve(rates: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        calls.append(len(rates))
+        return solve_chain(rates, mask)
+
+    for module in (chain_network, pairwise_network):
+        monkeypatch.setattr(module, "solve_chain", count_and_solve)
+    monkeypatch.setattr(PCMCNetwork.distribution, "__defaults__", (count_and_solve,))
+    together = average.predict_proba(data)
+    assert calls == [3 * len(data)]
+    monkeypatch.setattr(settings, "SOLVE_TOGETHER_UP_TO_PAIRS", 0)
+    np.testing.assert_allclose(average.predict_proba(data), together, rtol=1e-6)  # float32
+    assert calls == [3 * len(data), *[len(data)] * 3]
 
 
 def test_flows_of_an_average_are_the_mean_flows_of_its_members(average: PCMCNet, data: ChoiceData) -> None:

@@ -141,6 +141,11 @@ class PCMCNetwork(ChainNetwork):
         """Whether the network's scores are log-rates, in which case rates may differ by many orders of magnitude."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
+    @property
+    def solves_rates(self) -> bool:
+        """Whether predictions solve chains of the rates of pairs."""
+        return not self.has_log_rates
+
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities, with -inf for padding."""
         if self.has_log_rates:
