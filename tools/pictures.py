@@ -1,7 +1,8 @@
 """Take the screenshots of the report and the served page for the documentation: ``python -m tools.pictures``.
 
-A small PCMC-Net and a logit are fitted to the itinerary table. The findings of the report are printed, because the
-documentation quotes them. Needs Chromium and playwright: see ``make browser``.
+The report explains a PCMC-Net on trips between cities that it was not fitted to. Its findings are printed, because the
+documentation quotes them. The page serves a small PCMC-Net and a logit that are fitted to the itinerary table. Needs
+Chromium and playwright: see ``make browser``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import Any
 
 import pcmcnet as pn
 from pcmcnet.data import Schema
-from pcmcnet.datasets import packaged
-from pcmcnet.plots import write_explanation
+from pcmcnet.datasets import intercity, packaged
 
 log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
@@ -41,27 +41,36 @@ def main() -> None:
     """Fit the models, explain and serve them, and take the screenshots."""
     from playwright.sync_api import sync_playwright
 
-    data = pn.ChoiceData.from_schema(*_table())
-    net = pn.PCMCNet(hidden=(32, 32), epochs=6, weight_decay=1.0).fit(data, seed=0, progress=False)
-    explanation = pn.explain(net, data, sets=60, title="PCMC-Net on the itinerary table", progress=False)
+    program = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        _shoot_report(browser, Path(folder))
+        _shoot_page(browser, Path(folder))
+        browser.close()
+
+
+def _shoot_report(browser: Any, place: Path) -> None:
+    train, test = intercity.read().split((0.8, 0.2), seed=0)
+    net = pn.PCMCNet().fit(train, seed=0, progress=False)
+    explanation = pn.explain(net, test, title="Trips between cities", progress=False)
     for finding in explanation.findings:
         log.info("- %s (%s)", finding.text, finding.figures)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        place = Path(folder)
-        report = write_explanation(explanation, place / "report")[0]
-        net.save(place / "itineraries")
-        pn.MNL().fit(data, progress=False).save(place / "logit")
-        program = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
-        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / "explain.png", _WIDE)
-        _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / "explain-phone.png", _PHONE)
-        server, address = _serve(place)
-        try:
-            _shoot(browser, address, ROOT / "docs" / "page.png", {"width": 1400, "height": 800}, act=_scenario)
-        finally:
-            server.terminate()
-            server.wait()
-        browser.close()
+    report = explanation.save(place / "report.html")
+    for name, size in (("explain.png", _WIDE), ("explain-phone.png", _PHONE)):
+        _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / name, size)
+
+
+def _shoot_page(browser: Any, place: Path) -> None:
+    data = pn.ChoiceData.from_schema(*_table())
+    net = pn.PCMCNet(hidden=(32, 32), epochs=6, weight_decay=1.0).fit(data, seed=0, progress=False)
+    net.save(place / "itineraries")
+    pn.MNL().fit(data, progress=False).save(place / "logit")
+    server, address = _serve(place)
+    try:
+        _shoot(browser, address, ROOT / "docs" / "page.png", {"width": 1400, "height": 800}, act=_scenario)
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def _table() -> tuple[Any, Any]:

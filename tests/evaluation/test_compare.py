@@ -698,3 +698,23 @@ def test_a_list_with_the_same_model_twice_is_rejected(trips: ChoiceData) -> None
         compare([MNL(), "mnl"], trips)
     with pytest.raises(InputError, match="unknown model 'mln'"):
         compare(["mln"], trips)
+
+
+def test_fitted_models_are_tested_on_the_same_sets(trips: ChoiceData) -> None:
+    """A fitted model is not fitted again, and its differences are paired with those of the other models."""
+    model = MNL().fit(trips, seed=0, progress=False)
+    result = compare({"uniform": Uniform()}, trips, 3, fitted={"fitted": model}, progress=False)
+    assert result["fitted"].values["nll"] == pytest.approx(evaluate(model, trips, resamples=0).nll, abs=1e-12)
+    assert result["fitted"].fit_seconds == 0
+    assert result["uniform"].difference == pytest.approx(
+        result["uniform"].values["nll"] - result["fitted"].values["nll"], abs=1e-12
+    )
+    assert result["uniform"].p_value is not None
+
+
+def test_labels_of_fitted_models_are_new(trips: ChoiceData) -> None:
+    model = MNL().fit(trips, seed=0, progress=False)
+    with pytest.raises(InputError, match="the label 'mnl' is also in models"):
+        compare({"mnl": MNL()}, trips, 3, fitted={"mnl": model}, progress=False)
+    with pytest.raises(InputError, match="predict_log_proba"):
+        compare({"mnl": MNL()}, trips, 3, fitted={"other": 3}, progress=False)  # type: ignore[dict-item]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from choice_tables import ROLES, largest, read, trips
+from choice_tables import ROLES, largest, logit_choices, read, trips
 from pcmcnet import MNL, ChoiceData, Ensemble, Explanation, RankBy, Uniform, evaluate, explain
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
@@ -149,7 +149,7 @@ def test_baselines_can_be_chosen(fitted: Fitted, driven: ChoiceData) -> None:
     none = explain(fitted("mnl"), driven, skip=rest, baselines={}, progress=False).fit
     assert one is not None
     assert one.baselines is not None
-    assert [row.label for row in one.baselines.rows] == ["evens"]
+    assert [row.label for row in one.baseline_rows] == ["evens"]
     assert none is not None
     assert none.baselines is None
 
@@ -209,6 +209,7 @@ def by_part(explanation: Explanation, part: str) -> list[Finding]:
 
 def test_every_finding_refers_to_its_part_and_figures(explanation: Explanation) -> None:
     assert len(explanation.findings) == 8
+    assert len(set(explanation.findings)) == 8
     for finding in explanation.findings:
         assert finding.text.endswith(".")
         assert finding.figures
@@ -219,23 +220,53 @@ def test_every_finding_refers_to_its_part_and_figures(explanation: Explanation) 
 
 def test_the_finding_on_prices_states_the_elasticity(explanation: Explanation) -> None:
     assert explanation.elasticities is not None
-    own = explanation.elasticities.tables[0].rows[0].own
+    own = next(table for table in explanation.elasticities.tables if table.column == "fare").rows[0].own
     first, second = by_part(explanation, "elasticities")
     assert own < 0
-    assert first.text == f"A 1% increase in Price lowers the share of an alternative by {-own:.1f}%."
-    assert f"elasticity {own:.4g}" in first.figures
-    curve = explanation.elasticities.curves["the favourite of each set"]
-    at = int(np.flatnonzero(np.isclose(curve.points, 0.9))[0])
-    assert f"rises from {curve.now[0]:.1%} to {curve.shares[0, at]:.1%}." in second.text
+    assert explanation.elasticities.price == "fare"
+    curve = explanation.elasticities.demand["fare"]["the favourite of each set"]
+    at = int(np.flatnonzero(np.isclose(curve.points, 1.1))[0])
+    assert first.text == (
+        f"If the Price of the favourite of each set rises by 10%, its share falls from {curve.now[0]:.1%} to "
+        f"{curve.shares[0, at]:.1%}."
+    )
+    assert first.figures.startswith(f"average elasticity {own:.4g}, ")
+    assert second.text.startswith("If the Time of the favourite of each set rises by 10%, its share falls from ")
+
+
+def test_without_scaled_curves_the_finding_is_about_the_average(explanation: Explanation) -> None:
+    part = explanation.elasticities
+    assert part is not None
+    table = next(table for table in part.tables if table.column == "fare")
+    none = replace(part, demand={})
+    first, _ = by_part(replace(explanation, elasticities=none), "elasticities")
+    percent = -10 * table.rows[0].own
+    share = "the share of an alternative by about"
+    assert first.text == f"A 10% increase in Price lowers {share} {percent:.1f}% of its value."
+    tables = tuple(replace(table, kind="semi") for table in part.tables)
+    first, _ = by_part(replace(explanation, elasticities=replace(none, tables=tables)), "elasticities")
+    assert first.text.startswith("One more EUR of Price lowers the share of an alternative by about ")
+
+
+def test_the_price_comes_before_more_important_columns(explanation: Explanation) -> None:
+    parts = [finding.part for finding in explanation.findings]
+    assert parts[:4] == ["elasticities", "importance", "elasticities", "trade_offs"]
+    swapped = replace(explanation.elasticities, tables=explanation.elasticities.tables[::-1])  # type: ignore[union-attr]
+    again = by_part(replace(explanation, elasticities=swapped), "elasticities")
+    assert again[0] == by_part(explanation, "elasticities")[0]
 
 
 def test_a_share_that_hardly_changes_is_no_finding(explanation: Explanation) -> None:
     part = explanation.elasticities
     assert part is not None
-    curves = {of: replace(curve, shares=0 * curve.shares + curve.now[:, None]) for of, curve in part.curves.items()}
-    unchanged = replace(part, demand={**part.demand, part.tables[0].column: curves})
-    (first,) = by_part(replace(explanation, elasticities=unchanged), "elasticities")
-    assert first == by_part(explanation, "elasticities")[0]
+    price = part.demand["fare"]
+    curves = {of: replace(curve, shares=0 * curve.shares + curve.now[:, None]) for of, curve in price.items()}
+    unchanged = replace(part, demand={**part.demand, "fare": curves})
+    (other,) = by_part(replace(explanation, elasticities=unchanged), "elasticities")
+    assert other == by_part(explanation, "elasticities")[1]
+    slight = {of: replace(curve, shares=curve.shares + 0.0009) for of, curve in curves.items()}
+    small = replace(part, demand={**part.demand, "fare": slight})
+    assert by_part(replace(explanation, elasticities=small), "elasticities") == [other]
 
 
 def test_findings_on_categories_respect_their_intervals(explanation: Explanation) -> None:
@@ -263,7 +294,7 @@ def test_the_finding_on_trade_offs_expresses_time_in_money(explanation: Explanat
     assert explanation.trade_offs is not None
     row = explanation.trade_offs.rows[0]
     (finding,) = by_part(explanation, "trade_offs")
-    assert finding.text == f"One more min of Time is offset by {-row.median:.4g} EUR less of Price."
+    assert finding.text == f"One min less of Time is worth {-row.median:.3g} EUR of Price."
     doubtful = replace(row, ends=(-1.0, 1.0))
     silent = replace(explanation, trade_offs=replace(explanation.trade_offs, rows=(doubtful,)))
     assert by_part(silent, "trade_offs") == []
@@ -304,12 +335,61 @@ def test_a_wrong_sign_is_the_first_finding_and_a_caveat() -> None:
     """A logit in which every probability rises with its price."""
     data = read(trips(40), **ROLES)
     model = MNL(formula="price", fixed={"price": 0.2}).fit(data, progress=False)
-    explanation = explain(model, data, sets=20, progress=False)
+    explanation = explain(model, data, sets=20, baselines={}, progress=False)
     sentence = model.sign_caveats["price"]
     assert explanation.findings[0].text == f"T{sentence[1:]}."
     assert explanation.findings[0].part == "model"
+    assert explanation.findings[0].warning
     assert explanation.model is not None
     assert sentence in explanation.model.caveats
     assert json.loads(json.dumps(explanation.to_dict()))["model"]["sign_caveats"] == {"price": sentence}
     right = MNL(formula="price", fixed={"price": -0.2}).fit(data, progress=False)
     assert all(finding.part != "model" for finding in explain(right, data, sets=20, progress=False).findings)
+
+
+# -- Verdict -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def halves() -> tuple[ChoiceData, ChoiceData]:
+    """Return training and test sets of a logit with strong effects, of which only the test sets are explained."""
+    data = read(logit_choices(300, {"x1": -2.0, "x2": 1.0}), features=["x1", "x2"])
+    return data.subset(range(150)), data.subset(range(150, 300))
+
+
+def verdict_of(model: MNL, data: ChoiceData) -> Finding:
+    skip = [part for part in PARTS if part != "fit"]
+    return explain(model, data, skip=skip, progress=False).findings[0]
+
+
+def test_the_verdict_compares_the_model_with_a_logit(halves: tuple[ChoiceData, ChoiceData]) -> None:
+    train, test = halves
+    same, worse = MNL().fit(train, progress=False), MNL(formula="x2").fit(train, progress=False)
+    close = verdict_of(same, test)
+    assert close.text == "The model predicts about as well as a multinomial logit: the difference is not significant."
+    assert not close.warning
+    far = verdict_of(worse, test)
+    assert far.text == "The model predicts worse than a multinomial logit."
+    assert far.warning
+    fit = explain(worse, test, skip=[part for part in PARTS if part != "fit"], progress=False).fit
+    assert fit is not None
+    assert f"NLL {fit.report.nll:.3f}, a multinomial logit {fit.baselines['mnl'].values['nll']:.3f}" in far.figures  # type: ignore[index]
+    assert "p = 0.00" in far.figures
+
+
+def test_a_better_model_is_called_better(halves: tuple[ChoiceData, ChoiceData]) -> None:
+    train, test = halves
+    skip = [part for part in PARTS if part != "fit"]
+    weak = {"uniform": Uniform(), "mnl": MNL(formula="x2")}
+    explanation = explain(MNL().fit(train, progress=False), test, skip=skip, baselines=weak, progress=False)
+    assert explanation.findings[0].text == "The model predicts better than a multinomial logit."
+
+
+def test_in_sample_scores_support_no_verdict(halves: tuple[ChoiceData, ChoiceData]) -> None:
+    train, _ = halves
+    finding = verdict_of(MNL().fit(train, progress=False), train)
+    assert finding.text == (
+        "Whether the model predicts better than a multinomial logit is unknown, because it was trained on these "
+        "choices."
+    )
+    assert finding.warning

@@ -19,7 +19,7 @@ def test_the_model_is_evaluated_and_the_baselines_are_cross_validated(model: MNL
     assert quality.report == evaluate(model, driven, seed=3)
     expected = compare(baselines, driven, 5, 3, progress=False)
     assert quality.baselines is not None
-    assert [row.values for row in quality.baselines.rows] == [row.values for row in expected.rows]
+    assert [row.values for row in quality.baseline_rows] == [row.values for row in expected.rows]
     assert quality.in_sample
     assert quality.warning is not None
     assert quality.to_dict()["baselines"]["n_sets"] == len(driven)

@@ -14,13 +14,14 @@ import pytest
 from PIL import Image
 
 from browser import PATIENCE, chromium, needs_chromium, violations
-from pcmcnet import Explanation
+from pcmcnet import ChoiceData, Explanation, PCMCNet, explain
+from pcmcnet.datasets import airline, intercity
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.explanation import PARTS
 from pcmcnet.plots import write_explanation
 from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports import formats
-from pcmcnet.reports.formats import packed_script, plotly_script, to_html, to_markdown
+from pcmcnet.reports.formats import _rounded, packed_script, plotly_script, to_html, to_markdown
 from pcmcnet.reports.sections import Dot, Facts, Figure, Intervals, Section, Table, Text, Tiles
 from pcmcnet.reports.tables import markdown_table
 
@@ -120,9 +121,25 @@ def test_the_report_of_a_logit_states_no_context_effects(explained: dict[str, Ex
     (only,) = by_name(explained["logit"])["context"].blocks
     assert isinstance(only, Text)
     assert "no context effects" in only.text
-    tiles = by_name(explained["logit"])["glance"].blocks[0]
+
+
+def test_the_tile_with_the_nll_names_the_best_baseline(explained: dict[str, Explanation]) -> None:
+    tiles = by_name(explained["chain"])["glance"].blocks[0]
+    fit = explained["chain"].fit
     assert isinstance(tiles, Tiles)
-    assert ("strongest context effect", "none", "change in a log-ratio") in tiles.tiles
+    assert fit is not None
+    assert fit.rival == "mnl"
+    remark = next(remark for name, _, remark in tiles.tiles if name.startswith("NLL"))
+    nll = fit.baselines["mnl"].values["nll"]  # type: ignore[index]
+    assert remark == f"mnl: {nll:.4f}, uniform: {fit.report.uniform['nll']:.4f}; lower is better"
+
+
+def test_sections_for_specialists_are_folded(explained: dict[str, Explanation]) -> None:
+    folded = [section.name for section in explanation_sections(explained["chain"]) if section.folded]
+    assert folded == ["context", "axioms", "model", "made"]
+    page = to_html("Report", explanation_sections(explained["chain"]))
+    for title in ("Context effects", "Axioms of choice", "The model", "How this report was made"):
+        assert f'<details class="section"><summary><h2>{title}</h2></summary>' in page
 
 
 def test_axioms_that_hold_are_named(explained: dict[str, Explanation]) -> None:
@@ -168,7 +185,8 @@ def test_the_figure_has_the_model_and_its_baselines(
     assert fit is not None
     assert fit.baselines is not None
     (drawn,) = [block for block in by_name(explained["chain"])["fit"].blocks if isinstance(block, Intervals)]
-    assert drawn.labels == ("this model", *(row.label for row in fit.baselines.rows))
+    assert drawn.labels == ("this model", "uniform", "mnl")
+    assert [row.label for row in fit.baselines.rows] == ["uniform", "mnl", "this model"]
     assert drawn.dots[0] == Dot(0, fit.report.values["nll"], *fit.report.intervals["nll"], marked=True)
     assert not any(dot.marked for dot in drawn.dots[1:])
     assert drawn.caption == "NLL with intervals; hollow: in-sample."
@@ -249,10 +267,18 @@ def test_the_page_contains_its_figures_as_json(
     ]
     for k, figure in zip(scripts, figures, strict=True):
         assert elements.found[k - 1][1]["class"] == "plot"
-        assert json.loads(elements.words[k])["data"] == json.loads(json.dumps(figure.traces))
+        assert json.loads(elements.words[k])["data"] == json.loads(json.dumps(_rounded(figure.traces)))
     noscripts = sum(tag == "noscript" for tag, _ in elements.found)
     assert noscripts == 1 + len(figures)
     assert sum(tag == "details" for tag, _ in elements.found) >= len(figures)
+
+
+def test_figures_have_six_digits() -> None:
+    assert _rounded({"x": (1 / 3, 1e-9 / 3), "n": 12345678, "name": "a"}) == {
+        "x": [0.333333, 3.33333e-10],
+        "n": 12345678,
+        "name": "a",
+    }
 
 
 def test_the_page_contains_plotly_once(pages: dict[str, str]) -> None:
@@ -346,7 +372,7 @@ def test_every_figure_can_be_downloaded(visit: Callable[..., Any], tmp_path: Pat
     assert tab.locator(".plot, svg.intervals").count() == tab.locator("button.save").count()
     tab.get_by_text("A surprising choice").click()
     tab.wait_for_function(
-        "() => document.querySelectorAll('#examples details.group[open] .plot svg.main-svg').length >= 6"
+        "() => document.querySelectorAll('#examples details.group[open] .plot svg.main-svg').length >= 4"
     )
     intervals = tab.locator("svg.intervals + button")
     for button in (buttons.first, intervals, tab.locator("#examples details.group").nth(1).get_by_role("button").first):
@@ -369,6 +395,29 @@ def test_a_browser_that_cannot_unpack_plotly_shows_the_numbers(
     tab.wait_for_selector("text=This browser cannot draw the figure")
     assert tab.locator(".plot").count() == 0
     tab.close()
+
+
+@needs_chromium
+def test_a_link_to_a_folded_section_opens_it(visit: Callable[..., Any]) -> None:
+    tab = visit()
+    is_open = "() => document.querySelector('#context > details').open"
+    assert not tab.evaluate(is_open)
+    tab.locator(".points a[href='#context']").click()
+    tab.wait_for_function(is_open)
+    tab.wait_for_function("() => document.querySelector('#context .plot svg.main-svg')")
+
+
+@pytest.mark.parametrize("table", ["intercity", "airline"])
+def test_the_report_of_a_real_table_has_at_most_two_megabytes(table: str) -> None:
+    """Trips between cities have up to four alternatives; sets of flights have up to fifty."""
+    if table == "intercity":
+        data = intercity.read().subset(range(200))
+    else:
+        data = ChoiceData.from_long(airline.simulate(40, seed=0), **airline.ROLES)
+    model = PCMCNet(hidden=(8,), epochs=1, members=1, weight_decay=0.0).fit(data, progress=False)
+    explanation = explain(model, data, sets=15, baselines={}, progress=False)
+    assert explanation.context is not None
+    assert len(to_html("Report", explanation_sections(explanation)).encode()) <= 2_000_000
 
 
 def test_a_report_has_at_most_two_megabytes(pages: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.evaluation.comparison import GIVEN_TEST_PART, Comparison
 from pcmcnet.evaluation.metrics import mean_metrics, model_metrics
 from pcmcnet.evaluation.paired_differences import CELL_COSTS, Cell, Failure, Outcomes, build_comparison
-from pcmcnet.evaluation.predictions import require_sets
+from pcmcnet.evaluation.predictions import require_predictor, require_sets
 from pcmcnet.evaluation.report import require_evaluation_options
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -125,19 +125,23 @@ def model_identity(model: ChoiceModel) -> dict[str, Any]:
 
 def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], seed: int, device: str) -> Cell:
     """Fit a copy of the model to the training part, and compute its metrics on the test part."""
-    chosen = parts.test.require_chosen("a comparison")
-    test = replace(parts.test, chosen=None)  # no model can use the choices
     fitted = unfitted_copy(model)
     start = time.perf_counter()
     train, valid = parts.train, parts.valid
     if valid is not None and not fitted.stops_early:
         train, valid = train.concat(valid), None  # a model without early stopping trains on the validation part too
     fitted.fit(train, valid, seed=seed, device=device, progress=False)
-    after_fit = time.perf_counter()
-    per_set = model_metrics(fitted, test, chosen, top)
-    end = time.perf_counter()
+    seconds = time.perf_counter() - start
     where = f"{describe_machine()}, torch {package_version('torch')}; device {device}"
-    return Cell(per_set, after_fit - start, end - after_fit, int(fitted.num_parameters), where, fitted.fit_caveats)
+    return replace(test_fitted(fitted, parts, top=top), fit_seconds=seconds, where=where)
+
+
+def test_fitted(model: ChoiceModel, parts: FoldData, *, top: Sequence[int]) -> Cell:
+    """Compute the metrics of a fitted model on the test part."""
+    chosen = parts.test.require_chosen("a comparison")
+    start = time.perf_counter()
+    per_set = model_metrics(model, replace(parts.test, chosen=None), chosen, top)  # no model can use the choices
+    return Cell(per_set, 0.0, time.perf_counter() - start, int(model.num_parameters), caveats=model.fit_caveats)
 
 
 def describe_machine() -> str:
@@ -244,6 +248,7 @@ def compare(
     *,
     split: Sequence[float] | None = None,
     test: ChoiceData | None = None,
+    fitted: Mapping[str, ChoiceModel] | None = None,
     by: str | ArrayLike | None = None,
     valid: float = 0.0,
     top: Sequence[int] = (1, 5),
@@ -273,6 +278,9 @@ def compare(
     test
         Choice sets of the test part, for a split that is given, such as a published one. ``data`` is then the training
         part. Default None.
+    fitted
+        Mapping from further labels to fitted models, which are tested as they are, without another fit. Their results
+        are out of sample only if they were not fitted to these choice sets. Default None.
     by
         Name of an individual-level or kept column, or an array with one value per choice set, those of ``test`` last.
         Sets with equal values stay in the same part (unless ``test`` is given) and are resampled together. Default
@@ -320,7 +328,11 @@ def compare(
     (40, ['small', 'large'], 'large')
     """
     # 1. Check the models, the table and the options before any work is done.
-    models = _require_models(models)
+    models, fitted = _require_models(models), dict(fitted or {})
+    if repeated := models.keys() & fitted.keys():
+        raise InputError(f"fitted: the label {min(repeated)!r} is also in models.")
+    for model in fitted.values():
+        require_predictor(model)
     if not isinstance(data, ChoiceData):
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
     require_evaluation_options(top, resamples, seed)
@@ -351,9 +363,11 @@ def compare(
             store.open()
         compute_cell = partial(fit_and_test, top=top, seed=int(seed), device=device)
         outcomes = _compute_cells(models, data, plan, store, compute_cell, progress)
+        test_cell = partial(test_fitted, top=top)
+        outcomes = {**outcomes, **_compute_cells(fitted, data, plan, None, test_cell, progress=False)}
         design = {**common, "resamples": int(resamples), "device": device, **describe_environment()}
         comparison = build_comparison(
-            models, outcomes, data, [fold.test for fold in plan], None if by is None else groups, design
+            {**models, **fitted}, outcomes, data, [fold.test for fold in plan], None if by is None else groups, design
         )
         if store is not None:
             store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")

@@ -31,7 +31,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.bootstrap import percentile_interval, resampled_means
 from pcmcnet.evaluation.compare import compare
-from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.evaluation.predictions import (
     Predictor,
     TrainingOverlap,
@@ -272,6 +272,7 @@ def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
 
 TOP_RANKS = (1, 5)
 FOLDS = 5
+MODEL_LABEL = "this model"
 MAX_BASELINE_SETS = 5000  # for cross-validation; a larger table is sampled
 
 
@@ -288,7 +289,8 @@ class FitQuality(ReportPartMixin):
     warning
         Warning that the scores are in-sample, or None if no overlap with the training data is known.
     baselines
-        Scores of the baselines, or None if there are no baselines or the table is too small for cross-validation.
+        Scores of the baselines and of the model on the same sets, with paired differences. None if there are no
+        baselines or the table is too small for cross-validation.
     """
 
     report: Report
@@ -301,9 +303,9 @@ class FitQuality(ReportPartMixin):
     def _frame_rows(self) -> Iterator[dict[str, Any]]:
         report = self.report
         values = {k: v for k, v in report.values.items() if k == "nll" or k.startswith("top_")}
-        rows = [("this model", values, report.intervals, not self.in_sample)]
+        rows = [(MODEL_LABEL, values, report.intervals, not self.in_sample)]
         if self.baselines is not None:
-            rows += [(row.label, dict(row.values), row.intervals, True) for row in self.baselines.rows]
+            rows += [(row.label, dict(row.values), row.intervals, True) for row in self.baseline_rows]
         for label, metrics_of_model, intervals, out_of_sample in rows:
             row: dict[str, Any] = {"model": label}
             for name in values:
@@ -320,6 +322,23 @@ class FitQuality(ReportPartMixin):
         """True if the model was trained on this table, or on a training set drawn from it."""
         return self.seen in ("all", "most")
 
+    @property
+    def baseline_rows(self) -> tuple[ComparisonRow, ...]:
+        """Rows of the baselines, without the row of the model itself."""
+        return () if self.baselines is None else tuple(row for row in self.baselines.rows if row.label != MODEL_LABEL)
+
+    @property
+    def rival(self) -> str | None:
+        """Label of the baseline with the lowest NLL, or None if no NLL of the model or a baseline is finite."""
+        nll = {row.label: row.values.get("nll", np.inf) for row in self.baseline_rows if row.gives == "probabilities"}
+        best = min(nll, key=nll.__getitem__, default=None)
+        return best if best is not None and np.isfinite([nll[best], self._own_nll]).all() else None
+
+    @property
+    def _own_nll(self) -> float:
+        row = None if self.baselines is None else self.baselines[MODEL_LABEL]
+        return np.inf if row is None or row.gives != "probabilities" else row.values.get("nll", np.inf)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON-compatible values."""
         figures = {"model": self.report.to_dict(), "baselines": to_json(self.baselines)}
@@ -335,6 +354,7 @@ def fit_quality(
     if baselines and len(counted) >= 2 * FOLDS:
         sampled = np.random.default_rng(seed).permutation(counted)[:MAX_BASELINE_SETS]
         subset = data if len(counted) <= MAX_BASELINE_SETS else data.subset(np.sort(sampled))
-        comparison = compare(baselines, subset, FOLDS, seed, top=TOP_RANKS, progress=False)
+        fitted = {MODEL_LABEL: model}
+        comparison = compare(baselines, subset, FOLDS, seed, fitted=fitted, top=TOP_RANKS, progress=False)
     seen = training_overlap(model, data)
     return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=comparison)

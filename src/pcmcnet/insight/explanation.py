@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,12 @@ from pcmcnet.insight.context_effects import ContextSummary, context_summary
 from pcmcnet.insight.explanation_plots import ExplanationPlots
 from pcmcnet.insight.feature_effects import (
     AllCategories,
-    CategoryRow,
     NumericEffects,
     all_category_effects,
     numeric_effects,
     numeric_features,
 )
+from pcmcnet.insight.findings import Finding, findings
 from pcmcnet.insight.importance import Importance, importance
 from pcmcnet.insight.queries import require_sampling
 from pcmcnet.insight.removals import extrapolation_warning
@@ -55,201 +55,7 @@ from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import log_once, show_steps
 from pcmcnet.reports.formats import ReportPartMixin, Summary, ToDictMixin, to_json
-from pcmcnet.reports.tables import number, percent
 from pcmcnet.storage import package_version
-
-# -- Findings ----------------------------------------------------------------------------------------------------------
-# Sentences that summarise an explanation without statistical terms, each with the figures behind it.
-#
-# A sentence is included only if it is supported: a category gains or loses if the interval of its lift excludes 1, a
-# column has an effect if the interval of its importance is above 0, and context matters if it exceeds rounding error.
-
-_CALIBRATED_WITHIN = 0.02  # largest difference of predicted and observed shares that counts as calibrated
-
-
-@dataclass(frozen=True, slots=True)
-class Finding(ToDictMixin):
-    """A sentence about the model, with the figures that support it.
-
-    Attributes
-    ----------
-    text
-        Text of the sentence.
-    figures
-        The figures that support the sentence.
-    part
-        The part of the explanation that contains the figures.
-    """
-
-    text: str
-    figures: str
-    part: str
-
-
-def findings(explanation: Explanation) -> tuple[Finding, ...]:
-    """Return the findings of an explanation, sorted by usefulness."""
-    names = explanation.names
-    parts: list[tuple[Any, Callable[[Any], Iterator[Finding]]]] = [
-        (explanation.model, _signs),
-        (explanation.elasticities, lambda part: _responses(part, names)),
-        (explanation.importance, lambda part: _importance(part, explanation.categories, names)),
-        (explanation.trade_offs, lambda part: _trade_offs(part, names)),
-        *((explanation.context, _context), (explanation.fit, _fit), (explanation.calibration, _calibration)),
-    ]
-    return tuple(finding for part, describe in parts if part is not None for finding in describe(part))
-
-
-def _signs(part: ModelSummary) -> Iterator[Finding]:
-    """Yield findings on columns whose effect is against its expected sign."""
-    for column, caveat in part.sign_caveats.items():
-        yield Finding(f"{caveat[0].upper()}{caveat[1:]}.", f"effect of a 10% increase in {column}", "model")
-
-
-def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
-    """Yield findings on a 1% increase and a 10% decrease in the most important numeric feature."""
-    table = part.tables[0]
-    own, other = table.rows[0].own, table.rows[0].other
-    name, verb = names[table.column], "raises" if own > 0 else "lowers"
-    if table.kind != "elasticity":
-        unit = names.unit(table.column) or "unit"
-        text = f"One more {unit} of {name} {verb} the share of an alternative by {percent(abs(own))}."
-    else:
-        text = f"A 1% increase in {name} {verb} the share of an alternative by {percent(abs(own / 100))}."
-    kind = "elasticity" if table.kind == "elasticity" else "semi-elasticity"
-    rivals = "" if other is None else f", for the other alternatives {number(other)}"
-    yield Finding(text, f"{kind} {number(own)}{rivals}; average over {part.sets:,} choice sets", "elasticities")
-    # The label whose share changes most, unless all changes vanish when they are rounded.
-    changes = [
-        (of, float(curve.now[0]), float(curve.shares[0, at]))
-        for of, curve in part.curves.items()
-        if curve.scaled
-        for at in np.flatnonzero(np.isclose(curve.points, 0.9))
-    ]
-    of, now, less = max(changes, key=lambda change: abs(change[2] - change[1]), default=("", 0.0, 0.0))
-    if percent(now) != percent(less):
-        verb = "rises" if less > now else "falls"
-        yield Finding(
-            f"If {name} falls by 10%, the share of {of} {verb} from {percent(now)} to {percent(less)}.",
-            f"demand curve for {name} at 90% of its current value",
-            "elasticities",
-        )
-
-
-def _importance(part: Importance, categories: AllCategories | None, names: ColumnNames) -> Iterator[Finding]:
-    """Yield findings on the columns with the largest effects, and on the categories that gain or lose share."""
-    significant = [row for row in part.rows if row.low > 0]
-    category_tables = {table.column: table for table in (categories.tables if categories else ())}
-    if not significant:
-        yield Finding(
-            "No column has a significant effect: shuffling any one column hardly changes the predictions.",
-            f"all 95% intervals include 0; {part.repeats} shuffles",
-            "importance",
-        )
-        return
-    first, *rest = significant
-    next_columns = f", followed by {' and '.join(names[row.name] for row in rest[:2])}" if rest else ""
-    loss = "NLL" if part.loss == "nll" else "misses"
-    figures = ", ".join(f"{names[row.name]} {row.value:+.3f}" for row in significant[:3])
-    yield Finding(
-        f"{names[first.name]} has the largest effect{next_columns}.",
-        f"increase in {loss} when shuffled: {figures}",
-        "importance",
-    )
-    for row in significant:
-        if row.name in category_tables:
-            yield from _categories(names[row.name], category_tables[row.name].rows)
-
-
-def _categories(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
-    """Yield a finding on the categories of one column that gain or lose significantly."""
-    gains = [row for row in rows if row.is_significant and row.lift > 1][:2]
-    loses = [row for row in rows[::-1] if row.is_significant and row.lift < 1][:2]
-    if not gains and not loses:
-        return
-    parts = [
-        f"{' and '.join(row.category for row in group)} {verb if len(group) > 1 else f'{verb}s'}"
-        for group, verb in ((gains, "gain"), (loses, "lose"))
-        if group
-    ]
-    figures = ", ".join(f"{r.category} {r.lift:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in (*gains, *loses))
-    yield Finding(
-        f"{column}: {', '.join(parts)}, all else equal.",
-        f"share relative to an average category, with 95% intervals: {figures}",
-        "categories",
-    )
-
-
-def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
-    """Yield a finding on the most important trade-off with a clear sign."""
-    # The members of an ensemble must agree on the sign; a single model has no interval.
-    clear = [row for row in part.rows if row.odd < 0.25 and (row.ends is None or row.ends[0] * row.ends[1] > 0)]
-    if not clear:
-        return
-    row, reference = clear[0], part.reference
-    unit = names.unit(row.column) or "unit"
-    size = f"{number(abs(row.median))} {names.unit(reference)}".strip()
-    compensation = f"is offset by {size} less" if row.median < 0 else f"is worth an extra {size}"
-    ends = "" if row.ends is None else f"; {part.members} members: {number(row.ends[0])} to {number(row.ends[1])}"
-    yield Finding(
-        f"One more {unit} of {names[row.column]} {compensation} of {names[reference]}.",
-        f"median {number(row.median)}, quartiles {number(row.low)} to {number(row.high)}{ends}",
-        "trade_offs",
-    )
-
-
-def _context(part: ContextSummary) -> Iterator[Finding]:
-    """Yield a finding on whether the preference between two alternatives depends on the others."""
-    search = part.search
-    if part.has_no_effects:
-        text = "The preference between two alternatives does not depend on the others, as in every logit (IIA)."
-        figures = f"largest change in a log-ratio among {search.pairs:,} pairs: {part.strongest:.1g}"
-    else:
-        first = search.cases[0]
-        text = (
-            f"Preferences depend on the other alternatives on offer: in the strongest case, adding an alternative "
-            f"changes the share of one alternative relative to another from {first.share_without:.1%} to "
-            f"{first.share_with:.1%}."
-        )
-        figures = (
-            f"choice set {first.choice_set}: {first.i} against {first.j}, without and with {first.removed}; change "
-            f"in log-ratio {first.by_adding:+.2f} (mean absolute change over {search.pairs:,} pairs: {search.mean:.3g})"
-        )
-    yield Finding(text, figures, "context")
-
-
-def _fit(part: FitQuality) -> Iterator[Finding]:
-    """Yield a finding on how often the most probable alternative is chosen."""
-    right = part.report.top.get(1)
-    if right is None:
-        return
-    chance = part.report.uniform["top_1"]
-    in_sample = ", in-sample (on the training table)" if part.in_sample else ""
-    yield Finding(
-        f"People choose the model's favourite in {percent(right)} of the choice sets; random guessing would be "
-        f"right in {percent(chance)}.",
-        f"top-1 accuracy over {part.report.n_sets:,} choice sets{in_sample}",
-        "fit",
-    )
-
-
-def _calibration(part: Calibration) -> Iterator[Finding]:
-    """Yield a finding on whether the probabilities of the favourites are calibrated on average."""
-    predicted, observed = (float(part.first.share @ v) for v in (part.first.predicted, part.first.observed))
-    if abs(predicted - observed) <= _CALIBRATED_WITHIN:
-        verdict = "The probabilities are well calibrated on average"
-    elif predicted > observed:
-        verdict = "The model is overconfident"
-    else:
-        verdict = "The model is underconfident"
-    yield Finding(
-        f"{verdict}: favourites have a mean probability of {percent(predicted)} and are chosen in "
-        f"{percent(observed)} of the choice sets.",
-        f"calibration error {100 * part.error:.1f} percentage points over {part.n_sets:,} choice sets",
-        "calibration",
-    )
-
-
-# -- Explanation -------------------------------------------------------------------------------------------------------
 
 PARTS = (
     *("table", "model", "fit", "calibration", "importance", "elasticities", "categories", "trade_offs", "context"),

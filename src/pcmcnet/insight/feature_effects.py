@@ -19,11 +19,12 @@ from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p,
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, Kind, elasticity
 from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, why_no_elasticity, with_values
+from pcmcnet.insight.willingness_to_pay import prices
 from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
 from pcmcnet.reports.tables import TableMixin, number
 
 # -- Numeric effects ---------------------------------------------------------------------------------------------------
-# Average responses to all numeric features, and demand curves of the three most important ones.
+# Average responses to all numeric features, and demand curves of the three most important ones and of the price.
 #
 # Own and cross elasticities are averaged over all alternatives. A feature with negative values gets semi-elasticities;
 # one without a true zero, such as a clock time, gets none. A demand curve scales the feature for some alternatives
@@ -51,6 +52,8 @@ class NumericEffects(ReportPartMixin):
         Names of the features that are not numeric.
     left_out
         Numeric features without an elasticity, each mapped to the reason.
+    price
+        The feature that looks like a price, by its unit or name (None if there is no such feature).
     predict_curves
         Function that predicts the demand curves of any numeric column (None if the model is not available).
     """
@@ -60,6 +63,7 @@ class NumericEffects(ReportPartMixin):
     sets: int
     others: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    price: str | None = None
     predict_curves: Callable[[str], Mapping[str, DemandCurve]] | None = field(default=None, repr=False)
 
     def _frame_rows(self) -> list[dict[str, Any]]:
@@ -141,9 +145,13 @@ def numeric_effects(
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
     curves = partial(_curves, model, data, np.exp(predicted_log_p(model, data)), seed)
+    ordered = [table.column for table in tables]
+    price = next(iter(prices(data, ordered)), None)
+    drawn = dict.fromkeys([*ordered[:MAX_DEMAND_COLUMNS], *([] if price is None else [price])])
     return NumericEffects(
         tables=tuple(tables),
-        demand={table.column: curves(table.column) for table in tables[:MAX_DEMAND_COLUMNS]},
+        demand={column: curves(column) for column in drawn},
+        price=price,
         predict_curves=curves,
         sets=len(data),
         others=tuple(name for name, column in data.features.items() if not isinstance(column, Numeric)),

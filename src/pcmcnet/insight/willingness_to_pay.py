@@ -23,12 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.names import is_money
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.elasticity import Method, slopes
 from pcmcnet.insight.queries import segments, weighted_quantiles
 from pcmcnet.models.ensemble import Ensemble, prediction_interval
+from pcmcnet.models.interface.sign_check import is_price
 from pcmcnet.models.logit.logit_effects import own_responses
 from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin, number
@@ -50,7 +52,6 @@ LEVEL = 0.9
 MAX_TRADE_OFFS = 4  # features that a report expresses in units of the reference
 TRADE_OFF_SETS = 60  # choice sets that a report predicts
 _MIN_RELATIVE_SLOPE = 1e-9  # relative to the largest slope; a smaller one counts as no effect
-_MONEY = ("EUR", "USD", "GBP", "CHF", "JPY", "CNY", "CAD", "AUD", "SEK", "NOK", "DKK", "PLN", "INR", "€", "$", "£", "¥")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +200,14 @@ def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], refer
 
 
 def choose_reference(data: ChoiceData, features: Sequence[str]) -> str | None:
-    """Return the reference feature: the first feature in units of money or, if there is none, the first feature."""
-    money = [name for name in features if data.schema.names.unit(name) in _MONEY]
-    return next(iter([*money, *features]), None)
+    """Return the reference feature: the first feature that looks like a price or, if there is none, the first one."""
+    return next(iter([*prices(data, features), *features]), None)
+
+
+def prices(data: ChoiceData, features: Sequence[str]) -> list[str]:
+    """Return the features in units of money, followed by other features with the name of a price."""
+    money = [name for name in features if is_money(data.schema.names.unit(name))]
+    return money + [name for name in features if name not in money and is_price(data.schema, name)]
 
 
 def main_trade_offs(model: Predictor, data: ChoiceData, features: Sequence[str], *, seed: int = 0) -> TradeOffs:

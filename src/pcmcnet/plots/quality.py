@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
-from pcmcnet.insight.calibration import Calibration, CalibrationCurve, FitQuality
+from pcmcnet.insight.calibration import MODEL_LABEL, Calibration, CalibrationCurve, FitQuality
 from pcmcnet.insight.table_summary import TableSummary
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, Ring, draw_chart, draw_intervals
 from pcmcnet.plots.style import COLOURS, axes_for, escape_dollars, label_rows, new_picture, style_axes, text_colour
@@ -254,8 +254,8 @@ def fit_intervals(part: FitQuality) -> Intervals:
     """Return the finite NLL values of the model and its baselines, or their accuracies if the model has no NLL."""
     # 1. Collect one metric of the model and its baselines.
     metric = "top_1" if part.report.nll is None else "nll"
-    rows = [("this model", part.report.values[metric], part.report.intervals)]
-    rows += [(r.label, r.values.get(metric), r.intervals) for r in (part.baselines.rows if part.baselines else ())]
+    rows = [(MODEL_LABEL, part.report.values[metric], part.report.intervals)]
+    rows += [(r.label, r.values.get(metric), r.intervals) for r in part.baseline_rows]
     # 2. Make a dot for each finite value; the dot of the model is hollow if it was trained on the table.
     name, in_sample = metric.upper().replace("_", " "), part.seen != "none known"
     return Intervals(

@@ -41,6 +41,7 @@ from pcmcnet.reports.tables import number
 from pcmcnet.storage import as_path, require_folder, write_bytes
 
 REPORT_FILES = ("report.html", "report.md", "explanation.json")
+_SPECIALIST_SECTIONS = ("context", "axioms", "model", "made")  # folded on a page
 _REMOVING_SECTIONS = ("context", "examples")  # they remove alternatives; the section on axioms has its own note
 
 
@@ -116,12 +117,16 @@ def explanation_sections(explanation: Explanation) -> list[Section]:
     facts = {name: format_value(value) for name, value in explanation.facts.items()}
     omitted = {f"no section on {name}": reason for name, reason in explanation.left_out.items()}
     settings = Section(name="made", title="How this report was made", blocks=(Facts({**facts, **omitted}),))
-    return [*_opening(explanation), *sections, settings]
+    sections = [replace(section, folded=section.name in _SPECIALIST_SECTIONS) for section in [*sections, settings]]
+    return [*_opening(explanation), *sections]
 
 
 def _opening(explanation: Explanation) -> list[Section]:
     """Return the first sections of a report: the findings with their evidence, and the key numbers."""
-    points = tuple(Point(finding.text, finding.figures, finding.part) for finding in explanation.findings)
+    points = tuple(
+        Point(finding.text, finding.figures, finding.part, "warning" if finding.warning else "plain")
+        for finding in explanation.findings
+    )
     findings = [Section(name="findings", title="Findings", blocks=(Points(points),))] if points else []
     return [*findings, overview_section(explanation)]
 
@@ -147,12 +152,6 @@ def overview_section(explanation: Explanation) -> Section:
         first = explanation.importance.rows[0]
         effect = f"{first.value:+.3f} {LOSS_NAMES[explanation.importance.loss]} when shuffled"
         tiles.append(("most important", explanation.names[first.name], effect))
-    if explanation.context is not None:
-        size = "none" if explanation.context.has_no_effects else f"{explanation.context.strongest:.2f}"
-        tiles.append(("strongest context effect", size, "change in a log-ratio"))
-    if explanation.axioms is not None:
-        checked = [f for f in explanation.axioms.findings if f.verdict != "not checked"]
-        tiles.append(("axioms obeyed", f"{len(explanation.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
     # 2. Below them, report whether the model was trained on the table, and its caveats that are not findings.
     part = explanation.model
     others = [] if part is None else [text for text in part.caveats if text not in part.sign_caveats.values()]
@@ -165,7 +164,11 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
     report, where = fit.report, f" ({SAMPLE_WORDS[fit.seen]})" if fit.in_sample else ""
     tiles = []
     if report.nll is not None:
-        tiles.append((f"NLL{where}", number(report.nll), f"uniform: {report.uniform['nll']:.4f}"))
+        others = {"uniform": report.uniform["nll"]}
+        if fit.baselines is not None and fit.rival is not None:
+            others = {fit.rival: fit.baselines[fit.rival].values["nll"], **others}
+        remark = f"{', '.join(f'{name}: {nll:.4f}' for name, nll in others.items())}; lower is better"
+        tiles.append((f"NLL{where}", number(report.nll), remark))
     uniform = {n: report.uniform[f"top_{n}"] for n in report.shown_top}
     return tiles + [(f"top {n}{where}", f"{report.top[n]:.1%}", f"uniform: {u:.1%}") for n, u in uniform.items()]
 

@@ -204,10 +204,12 @@ def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) ->
 
 
 def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = DEFAULT_NAMES) -> Section:
-    """Return the section on example choice sets."""
+    """Return the section on example choice sets, with the Markov chain of the first one for specialists."""
     blocks: list[Block] = []
     for k, example in enumerate(part):
         blocks += _example(example, names, folded="closed" if k else "open")
+    if part and part[0].chain is not None:
+        blocks += [Heading(f"Markov chain of set {part[0].choice_set}", "closed"), chain_figure(part[0].chain)]
     return Section(name="examples", title="Example choice sets", blocks=tuple(blocks))
 
 
@@ -229,8 +231,6 @@ def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open",
     blocks.append(page_figure(probabilities_chart(example)))
     if example.attribution is not None:
         blocks.append(rival_changes_figure(example.attribution))
-    if example.chain is not None:
-        blocks.append(chain_figure(example.chain))
     return blocks
 
 
@@ -281,7 +281,7 @@ def fit_section(part: FitQuality) -> Section:
     shown = {n: report.top[n] for n in report.shown_top}
     rows = [[label, *_values(report.nll, shown, report.intervals, report.gives), SAMPLE_WORDS[part.seen]]]
     baselines = part.baselines
-    for row in baselines.rows if baselines is not None else ():
+    for row in part.baseline_rows:
         if row.error is not None:
             rows.append([row.label, f"failed: {row.error}"])
             continue

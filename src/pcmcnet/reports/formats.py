@@ -137,8 +137,20 @@ def _escape_controls(value: Any) -> Any:
 
 
 def _dump_json(value: Any, **_: Any) -> str:
-    """Return JSON in which all control characters are escaped. ``json.dumps`` alone does not escape DEL."""
-    return json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f")
+    """Return JSON with six digits of each number, in which all control characters are escaped.
+
+    ``json.dumps`` alone does not escape DEL.
+    """
+    return json.dumps(_rounded(value), allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _rounded(value: Any) -> Any:
+    """Return a value with six significant digits of each number, which is more than a figure can show."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(inner) for inner in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _page_rows(blocks: Sequence[Block]) -> Iterator[list[Block]]:
@@ -173,7 +185,8 @@ def _markdown(block: Block) -> str:
         case Tiles(tiles):
             return "\n".join(f"- {escaped(name)}: {escaped(value)} ({escaped(note)})" for name, value, note in tiles)
         case Points(points):
-            return "\n".join(f"- {escaped(point.text)} ({escaped(point.figures)})" for point in points)
+            texts = [f"**{escaped(p.text)}**" if p.tone == "warning" else escaped(p.text) for p in points]
+            return "\n".join(f"- {text} ({escaped(p.figures)})" for text, p in zip(texts, points, strict=True))
         case Table(cells=cells):
             return markdown_table(cells)
         case Figure(caption=caption, numbers=numbers) | Intervals(caption=caption, numbers=numbers):

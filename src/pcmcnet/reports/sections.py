@@ -81,6 +81,7 @@ class Point(NamedTuple):
     text: str
     figures: str
     section: str
+    tone: Tone = "plain"
 
 
 @dataclass(frozen=True)
@@ -194,11 +195,15 @@ Block = Text | Heading | Code | Facts | Tiles | Points | Table | Figure | Interv
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report. A section with a ``name``, which serves as its anchor, is in the table of contents."""
+    """A part of a report. A section with a ``name``, which serves as its anchor, is in the table of contents.
+
+    A page hides the contents of a ``folded`` section, which is for specialists, until the reader clicks on its title.
+    """
 
     title: str
     blocks: tuple[Block, ...]
     name: str | None = None
+    folded: bool = False
 
     @property
     def tables(self) -> list[Cells]:

@@ -244,8 +244,19 @@ def _guessed_signs(schema: Schema) -> Iterator[tuple[str, Sign]]:
         if name in schema.kinds or name in (schema.categorical or ()):
             continue
         words = {word.lower() for word in _WORD.findall(name)}
-        unit = schema.names.unit(name).strip().lower()
-        is_price = bool(words & (_PRICES | _PRICE_NAMES)) or unit in _MONEY
         is_duration = bool(words & _DURATIONS) or (bool(words & _TIME_WORDS) and not words & _MOMENTS)
-        if is_price or is_duration:
+        if is_price(schema, name) or is_duration:
             yield name, "-"
+
+
+def is_price(schema: Schema, name: str) -> bool:
+    """Return True if a word of the name of a column, or its unit, suggests a price.
+
+    Examples
+    --------
+    >>> schema = Schema(choice_set="trip", features=["totalPrice", "minutes"])
+    >>> is_price(schema, "totalPrice"), is_price(schema, "minutes")
+    (True, False)
+    """
+    words = {word.lower() for word in _WORD.findall(name)}
+    return bool(words & (_PRICES | _PRICE_NAMES)) or schema.names.unit(name).strip().lower() in _MONEY

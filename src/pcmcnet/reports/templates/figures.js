@@ -1,5 +1,11 @@
 "use strict";
 (async () => {
+  // A link to a folded section opens it.
+  const reveal = () => document.getElementById(location.hash.slice(1))?.querySelector("details.section")
+    ?.setAttribute("open", "");
+  addEventListener("hashchange", reveal);
+  reveal();
+
   // Unpack plotly: digits of base 85, five for four bytes, and then zlib. An old browser shows the numbers instead.
   const unpack = (text) => {
     const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=>?@^_`{|}~";
