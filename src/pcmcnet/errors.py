@@ -29,7 +29,7 @@ class PcmcNetError(Exception):
     """
 
     def __init__(self, *arguments: object, command_line: str | None = None) -> None:
-        super().__init__(*arguments)
+        Exception.__init__(self, *arguments)  # torch.compile cannot trace super().__init__() of a built-in class
         self.command_line = command_line
 
     def __str__(self) -> str:

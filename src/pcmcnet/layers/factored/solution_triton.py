@@ -41,7 +41,7 @@ def solve(log_u: Tensor, log_v: Tensor, mask: Tensor) -> Results:
     saved = (log_total, p, b, factors, exits, working_b, scale)
     room, strides = log_u.new_empty(2, B, J, dtype=torch.float64), (log_u.stride(1), log_v.stride(1))
     launch(_forward, (B,), log_u, log_v, mask, log_p, *saved, *room, J, r, *strides, **_constants(R))
-    return (log_p, *saved)  # type: ignore[return-value]
+    return (log_p, *saved)
 
 
 def pull_back(
