@@ -95,9 +95,9 @@ def test_columns_have_units_and_the_map_starts_with_key_features(fares: str, vis
     heads = page.locator("#table thead th").all_inner_texts()
     assert any(re.match(r"Price \(EUR\)", head.replace("\u200b", "")) for head in heads)
     with_pictures(page)
+    expect(page.locator("#map svg")).to_contain_text("Price (EUR) (less is better)")  # waits until the map is drawn
     axes = {page.locator(f"[data-map={axis}]").input_value() for axis in "xy"}
     assert axes == {"fare", "minutes"}
-    expect(page.locator("#map svg")).to_contain_text("Price (EUR) (less is better)")
     without = float(page.locator("#map [data-map=readout] strong").nth(1).inner_text().rstrip("%"))
     ends = [float(text.rstrip("%")) for text in page.locator("#map svg text").all_text_contents() if text.endswith("%")]
     assert ends[0] < without < ends[1]  # grey is the share without the third alternative
