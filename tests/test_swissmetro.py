@@ -97,6 +97,15 @@ def test_scales_by_group_match_biogeme(data: pn.ChoiceData) -> None:
     assert model.estimates_.log_likelihood == pytest.approx(-4976.691, abs=5e-4)
 
 
+def test_shared_coefficients_of_classes_match_biogeme(data: pn.ChoiceData) -> None:
+    """Biogeme's test of its example b07discrete_mixture: the second class ignores time, classes of choices."""
+    options = {"shared": ["1", "cost/100"], "fixed": {"class 2: time/100": 0}, "by": "set", "prior": 0}
+    model = pn.LatentClassMNL(formula="time/100 + cost/100", reference="SM", classes=2, membership="1", **options)
+    model.fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(-5208.4980304812725, abs=1e-6)
+    assert model.num_parameters == 5
+
+
 def test_weighted_robust_errors_use_weighted_scores() -> None:
     """The weights of Biogeme's example b02weight, whose log-likelihood is -5273.743.
 

@@ -4,6 +4,9 @@
 
 A person belongs to the same class in all choices i_1, i_2, ..., so the joint probability of these choices is sum_c pi_c
 prod_t P_c(i_t | S_t). Each class has the IIA property, but the mixture does not.
+
+Coefficients may be shared between classes, and fixed in some of them. With all coefficients shared except those that a
+class fixes at 0, the classes differ in the attributes that they ignore (attribute non-attendance; Scarpa et al., 2009).
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ from pcmcnet.models.logit.logit_model import (
     read_schema,
 )
 from pcmcnet.models.logit.maximum_likelihood import Maximum, StartsRecord, diverges_without_prior
-from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
+from pcmcnet.models.logit.parameter_bounds import Equality, Parameters, require_identified
+from pcmcnet.models.logit.random_coefficients import columns_of
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage import json_bytes
 
@@ -61,6 +65,10 @@ class LatentClassMNLConfig(LogitConfig):
         Number of classes. Default "auto": the number with the smallest AIC, up to ``max_classes``.
     max_classes
         Largest number of classes that ``classes="auto"`` considers. Default 4.
+    shared
+        Coefficients that are the same in all classes, as in ["time"]: names of coefficients, or terms of the formula,
+        which stand for all their coefficients ("1" for the constants). A class in which ``fixed`` contains the
+        coefficient, as in {"class 2: time": 0}, keeps the fixed value. Default: none.
     by
         Unit that is assigned to a class: each "person", with the same class in all choice sets, or each choice "set".
         Default "person"; if the table has no person column, each choice set is a unit.
@@ -83,6 +91,7 @@ class LatentClassMNLConfig(LogitConfig):
 
     classes: int | Literal["auto"] = "auto"
     max_classes: int = 4
+    shared: tuple[str, ...] = ()
     by: ClassesBy = "person"
     membership: str = "."
     starts: int | Literal["auto"] = "auto"
@@ -100,6 +109,9 @@ class LatentClassMNLConfig(LogitConfig):
         if self.prior != "auto":
             require_number("prior", self.prior, low=0)
         require_word("by", self.by, get_args(ClassesBy))
+        if not (isinstance(self.shared, list | tuple) and all(isinstance(name, str) for name in self.shared)):
+            raise ConfigError(f"shared must be a list of names of coefficients, got {self.shared!r}.")
+        object.__setattr__(self, "shared", tuple(self.shared))
         parse_membership(self.membership)
 
     @property
@@ -183,6 +195,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
             design = self._require_linear(self._learn_design(sets, wtp_space=config.wtp_space))
         membership = self._learn_membership(persons)
         problem = _mixture_data(design, membership, sets, chosen, persons)
+        shared = self._shared(design, sets)
         require_identified(problem.sets.z, design.names, self._parameters_of_all_classes(design))
         # 2. In a large table, random starts use a sample of persons. The prior keeps estimates finite on any sample.
         few = problem
@@ -197,7 +210,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
             em_steps=config.em_steps,
             max_iter=config.max_iter,
             seed=run.seed,
-            within=partial(self._parameters_of_classes, design, membership),
+            within=partial(self._parameters_of_classes, design, membership, shared),
             ordered=not self._named_classes(design),
         )
         maxima = search.up_to(config.max_classes) if config.classes == "auto" else [search.of(config.classes)]
@@ -265,7 +278,13 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     def _named_classes(self, design: Design) -> list[str]:
         """Return the names in the options that refer to a coefficient of a single class."""
-        options = (self.config.fixed, self.config.bounds or {}, self.config.start)
+        config = self.config
+        options = (
+            config.fixed,
+            config.bounds or {},
+            config.start,
+            [name for names in config.equalities for name in names],
+        )
         return [name for named in options for name in named if name not in design.names]
 
     def _parameters_of_all_classes(self, design: Design) -> Parameters:
@@ -279,22 +298,52 @@ class LatentClassMNL(LogitModel, LatentClasses):
         fixed = {
             name: value for name, value in self._fixed_values(design, design.names).items() if name in design.names
         }
-        return Parameters.of(design.names, fixed=fixed, bounds={}, start={})
+        equal = [names for names in self.config.equalities if {*names} <= {*design.names}]
+        return Parameters.of(design.names, fixed=fixed, bounds={}, start={}, equal=equal)
 
-    def _parameters_of_classes(self, design: Design, membership: IndividualDesign, classes: int) -> Parameters:
+    def _shared(self, design: Design, sets: ChoiceData) -> list[str]:
+        """Return the coefficients that the classes share."""
+        names, sources = self.config.shared, design.sources(sets)
+        columns = {k for name in names for k in columns_of(name, design.names, sources, "shared")}
+        return [name for k, name in enumerate(design.names) if k in columns]
+
+    def _equal_in_classes(self, design: Design, shared: list[str], classes: int) -> list[Equality]:
+        """Return the groups of equal parameters of a number of classes."""
+        config, numbers, equal = self.config, range(1, classes + 1), list[Equality]()
+        # 1. Equal coefficients without a class are equal within each class.
+        for names in config.equalities:
+            if {*names} <= {*design.names}:
+                equal += [tuple(f"class {c}: {name}" for name in names) for c in numbers]
+            else:
+                equal.append(names)
+        # 2. A shared coefficient is the same in all classes that do not fix it.
+        groups = [
+            [f"class {c}: {name}" for c in numbers if f"class {c}: {name}" not in config.fixed] for name in shared
+        ]
+        if classes > 1 and shared == list(design.names) and all(len(names) == classes for names in groups):
+            raise ConfigError(
+                "shared contains all coefficients, so the classes do not differ: leave one out, or fix it in a class, "
+                f"as in fixed={{'class 2: {shared[0]}': 0}}."
+            )
+        return equal + [tuple(names) for names in groups if len(names) > 1]
+
+    def _parameters_of_classes(
+        self, design: Design, membership: IndividualDesign, shared: list[str], classes: int
+    ) -> Parameters:
         """Return the parameters of all classes; starting values are NaN unless the options specify them."""
 
         def of_classes(named: Mapping[str, T]) -> dict[str, T]:
-            shared = {name: value for name, value in named.items() if name in design.names}
-            each = {f"class {c}: {name}": v for c in range(1, classes + 1) for name, v in shared.items()}
-            return each | {name: value for name, value in named.items() if name not in shared}
+            generic = {name: value for name, value in named.items() if name in design.names}
+            each = {f"class {c}: {name}": v for c in range(1, classes + 1) for name, v in generic.items()}
+            return each | {name: value for name, value in named.items() if name not in generic}
 
         names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in design.names]
         names += [f"membership {c}: {name}" for c in range(2, classes + 1) for name in membership.names]
+        equal = self._equal_in_classes(design, shared, classes)
         fixed = of_classes(self._fixed_values(design, design.names))
         start = {name: value for name, value in of_classes(self.config.start).items() if name not in fixed}
         no_start, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
-        return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=no_start)
+        return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=no_start, equal=equal)
 
     def _learn_membership(self, persons: Persons) -> IndividualDesign:
         """Learn the covariates of the class shares from one choice set per person."""
@@ -365,6 +414,10 @@ class LatentClassMNL(LogitModel, LatentClasses):
             )
         if (starts := self._state.record.starts) is not None and self.n_classes_ > 1:
             facts["starts"] = str(starts)
+        if self.config.shared and self.n_classes_ > 1:
+            facts["shared by classes"] = ", ".join("constants" if name == "1" else name for name in self.config.shared)
+        if not self.config.equal:
+            facts.pop("equal", None)  # shared coefficients only
         facts["membership"] = self.config.membership
         reasons = {
             "not identified": self.membership_design_.left_out,

@@ -609,6 +609,16 @@ def _report_specification(
         )
 
 
+def _require_no_equal_cholesky(equal: Sequence[Sequence[str]]) -> None:
+    """Raise ConfigError if entries of a Cholesky factor are constrained to be equal."""
+    for name in (name for names in equal for name in names):
+        if name.startswith("cholesky["):
+            raise ConfigError(
+                f"equal: {name!r} is not supported, because the signs of the columns of a Cholesky factor are not "
+                f"identified: remove it, or leave the coefficient out of correlated."
+            )
+
+
 _MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own maximum may be at infinity
 
 
@@ -641,6 +651,7 @@ class MixedMNL(MixedPredictions):
         # 2. The mixing distribution. All coefficients must be identified.
         mean_designs = self._learn_mean_designs(persons)
         mixing = self._specify(design, mean_designs, sets)
+        _require_no_equal_cholesky(config.equalities)
         mnl_parameters = self._mnl_parameters(design, mixing)
         require_identified(plain.z, design.columns, mnl_parameters)
         columns = utility_columns(design, mixing, config.components, sets)
@@ -740,12 +751,15 @@ class MixedMNL(MixedPredictions):
 
     def _mnl_parameters(self, design: Design, mixing: MixingDistribution) -> Parameters:
         """Return the multinomial logit's parameters; fixed values and bounds apply to non-random coefficients."""
-        within, located = self._parameters(design, mixing.names), slice(mixing.located)
-        low, high, at = within.low[located].copy(), within.high[located].copy(), within.start[located].copy()
-        for column, _ in mixing.random:
+        within = self._parameters(design, mixing.names).head(mixing.located)
+        low, high, at = within.low.copy(), within.high.copy(), within.start.copy()
+        same_as = None if within.same_as is None else within.same_as.copy()
+        for column, distribution in mixing.random:
             if column < mixing.located:  # options refer to its location, which may not be a coefficient
                 low[column], high[column], at[column] = -np.inf, np.inf, 0.0
-        return Parameters(mixing.names[located], at, low, high)
+                if same_as is not None and not distribution.is_linear:
+                    same_as[same_as == same_as[column]] = np.flatnonzero(same_as == same_as[column])
+        return replace(within, start=at, low=low, high=high, same_as=same_as)
 
     def _starts(
         self, names: Sequence[str], first: Floats, scale: Floats, seed: int

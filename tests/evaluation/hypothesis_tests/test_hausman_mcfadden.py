@@ -100,7 +100,7 @@ def test_unsupported_tests_are_refused(iia: ChoiceData) -> None:
         hausman_mcfadden(model, iia.subset(np.arange(400)), "A")
     with pytest.raises(InputError, match="needs a utility that is linear in its parameters"):
         hausman_mcfadden(MNL(formula="x", wtp_space="x").fit(iia), iia, "A")
-    with pytest.raises(InputError, match="fixed or at a bound: 'x'"):
+    with pytest.raises(InputError, match="fixed, at a bound or equal to others: 'x'"):
         hausman_mcfadden(MNL(fixed={"x": 1.0}).fit(iia), iia, "A")
     nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
     with pytest.raises(InputError, match=r"the test supports the multinomial logit \(MNL\) only, got NestedMNL"):

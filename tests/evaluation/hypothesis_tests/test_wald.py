@@ -103,7 +103,7 @@ def test_bad_hypotheses_are_explained(model: MNL, hypotheses: str, message: str)
 
 def test_coefficients_without_errors_are_refused(modes: ChoiceData, model: MNL) -> None:
     fixed = MNL(formula="x + y", fixed={"x": 1.0}).fit(modes)
-    with pytest.raises(InputError, match="'x = 1' concerns only coefficients that are fixed or at a bound"):
+    with pytest.raises(InputError, match="'x = 1' concerns only coefficients that are fixed, at a bound"):
         wald(fixed, "x = 1")
     never = modes.subset(np.flatnonzero(modes.labels.plain()[modes.offsets[:-1] + modes.chosen] != "B"))  # type: ignore[union-attr]
     unbounded = MNL(formula="x + y", reference="A").fit(never)

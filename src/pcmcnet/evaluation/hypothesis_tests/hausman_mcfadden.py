@@ -163,10 +163,11 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
         raise InputError(
             "the test needs a utility that is linear in its parameters: remove boxcox(x), wtp_space and scale."
         )
-    constrained = (*model.estimates_.fixed, *model.estimates_.at_bound)
+    constrained = (*model.estimates_.fixed, *model.estimates_.at_bound, *model.estimates_.equal)
     if constrained:
         raise InputError(
-            f"the test needs estimates of all coefficients, but these are fixed or at a bound: {listed(constrained)}."
+            f"the test needs estimates of all coefficients, but these are fixed, at a bound or equal to others: "
+            f"{listed(constrained)}."
         )
     if model.estimates_.unbounded:
         raise InputError(f"leave out the coefficients without a finite estimate: {listed(model.estimates_.unbounded)}.")

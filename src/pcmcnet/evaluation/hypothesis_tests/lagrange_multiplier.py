@@ -13,6 +13,7 @@ errors are clustered, G / (G - 1) times that of the scores summed within G clust
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import require_estimated
 from pcmcnet.models.logit.parameter_bounds import listed, require_identified
-from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS, Errors
+from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS, Errors, Estimates
 
 
 def score_test(
@@ -50,8 +51,8 @@ def score_test(
     data
         The choice sets that the model was fitted to: ``ChoiceData``, or a table that its schema can read.
     formula
-        Formula of the larger utility, with all columns of the smaller one. If None (default), the fixed coefficients of
-        the model are tested.
+        Formula of the larger utility, with all columns of the smaller one. If None (default), the fixed and the equal
+        coefficients of the model are tested.
     errors
         "classical" for the published test, or "robust" or "clustered" if choices are dependent or the logit is an
         approximation. The default is set by the option ``errors`` of the model.
@@ -95,6 +96,7 @@ def score_test(
     b, estimated, tested = _restricted_values(model, design)
     chosen = sets.require_chosen("a score test")
     problem = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen, sets.expansion)
+    problem = _in_differences(problem, design, model.estimates_)
     varying = sorted([*estimated, *tested])
     require_identified(problem.z[:, varying], [design.columns[k] for k in varying])
     # 2. Scores and information of the larger logit there.
@@ -158,16 +160,29 @@ def _restricted_values(model: MNL, design: Design) -> tuple[Floats, list[int], l
             f"the score test needs a maximum inside the bounds, but these coefficients are at a bound or have no "
             f"finite estimate: {listed([*at_bound, *estimates.unbounded])}."
         )
-    b = np.array([model.coefficients.get(name, 0.0) for name in design.columns])
+    values = model.coefficients | dict.fromkeys(estimates.equal, 0.0)  # differences of equal coefficients
+    b = np.array([values.get(name, 0.0) for name in design.columns])
     offset = None if model.config.offset is None else backquoted(model.config.offset)
     known = {offset, *(row[0] for group in design.groups for row in group.columns)}
-    estimated = [k for k, name in enumerate(design.columns) if name in estimates.names and name not in estimates.fixed]
+    restricted = {*estimates.fixed, *estimates.equal}
+    estimated = [k for k, name in enumerate(design.columns) if name in estimates.names and name not in restricted]
     tested = [k for k, name in enumerate(design.columns) if k not in estimated and name not in known]
     if not tested:
         raise InputError(
             "there is no restriction to test: pass the formula of a larger utility, or fix coefficients of the model."
         )
     return b, estimated, tested
+
+
+def _in_differences(problem: LogitLikelihood, design: Design, estimates: Estimates) -> LogitLikelihood:
+    """Return the likelihood with each coefficient that equals an earlier one replaced by its difference from that one.
+
+    The utility b_1 x_1 + b_2 x_2 is b_1 (x_1 + x_2) + (b_2 - b_1) x_2, so the difference is 0 under the restriction.
+    """
+    z = problem.z.copy() if estimates.equal else problem.z
+    for name, first in estimates.equal.items():
+        z[:, design.columns.index(first)] += problem.z[:, design.columns.index(name)]
+    return replace(problem, z=z)
 
 
 def _covariance_of_scores(

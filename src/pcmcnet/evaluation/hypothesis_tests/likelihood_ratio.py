@@ -77,7 +77,7 @@ def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
 
 _ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
 # Options that may differ between nested models.
-_MAY_DIFFER = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")
+_MAY_DIFFER = ("formula", "fixed", "bounds", "start", "equal", "shared", "errors", "cluster", "max_iter", "reference")
 _LOG_SUM, _ALLOCATION = "logsum", "alpha["  # prefixes of the names of parameters
 _NONLINEAR = {"lambda[": "exponents", "scale[": "scales"}  # parameters that a linear utility does not have
 
@@ -217,8 +217,9 @@ def _require_same_sets(small: LogitModel, large: LogitModel) -> None:
 
 
 def _free(model: LogitModel) -> list[str]:
-    """Return the names of the estimated coefficients."""
-    return [name for name in model.estimates_.names if name not in model.estimates_.fixed]
+    """Return the names of the estimated coefficients, with the first of each group of equal coefficients."""
+    estimates = model.estimates_
+    return [name for name in estimates.names if name not in estimates.fixed and name not in estimates.equal]
 
 
 def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
@@ -350,9 +351,27 @@ def _linear_utility(model: LogitModel) -> SketchedUtility | None:
         return None
     fixed = [next(iter(v)) for v in values.values()]
     is_free = np.array([value is None for value in fixed])
-    names = tuple(name for name, free in zip(columns, is_free, strict=True) if free)
     known = np.array([0.0 if value is None else value for value in fixed])
-    return SketchedUtility(names, estimates.sketch[:, is_free], estimates.sketch @ known)
+    # 3. The columns of equal coefficients are one column: their sum. A class may not have equalities of its own.
+    free = estimates.sketch.copy()
+    for name, first in estimates.equal.items():
+        a, b = _column_name(first), _column_name(name)
+        if a == b or not {a, b} <= {*columns}:
+            continue
+        if isinstance(model, LatentClassMNL) and not {(a, b), (b, a)} & _equal_in_all_classes(model):
+            return None
+        if name.startswith("class ") and not name.startswith("class 1: "):
+            continue  # the same equality as in class 1
+        free[:, columns.index(a)] += estimates.sketch[:, columns.index(b)]
+        is_free[columns.index(b)] = False
+    names = tuple(name for name, is_first in zip(columns, is_free, strict=True) if is_first)
+    return SketchedUtility(names, free[:, is_free], estimates.sketch @ known)
+
+
+def _equal_in_all_classes(model: LatentClassMNL) -> set[tuple[str, str]]:
+    """Return the pairs of coefficients that are equal within each class of a latent class logit."""
+    groups = [names for names in model.config.equalities if {*names} <= {*model.design_.names}]
+    return {(a, b) for names in groups for a in names for b in names}
 
 
 def _column_name(parameter: str) -> str:

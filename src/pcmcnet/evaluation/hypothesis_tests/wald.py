@@ -134,8 +134,8 @@ def _require_testable(
     known = [text for text, deviation in zip(written, deviations, strict=True) if deviation == 0]
     if known:
         raise InputError(
-            f"the hypothesis {known[0]!r} concerns only coefficients that are fixed or at a bound, which have no "
-            f"standard error."
+            f"the hypothesis {known[0]!r} concerns only coefficients that are fixed, at a bound or constrained to be "
+            f"equal, so it has no standard error."
         )
     # Hypotheses are redundant if their estimates are linear combinations of each other.
     values, vectors = np.linalg.eigh(covariance / np.outer(deviations, deviations))

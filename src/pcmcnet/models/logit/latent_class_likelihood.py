@@ -106,6 +106,8 @@ class LatentClassLikelihood:
         C, out = self.classes, np.diag(self.spread**2)
         of_share = np.diag(self._covariate_spread**2)
         of_share[0, 0] = 0.0
+        if self.within.same_as is not None:  # a coefficient that several classes share has the prior of one coefficient
+            out /= np.bincount(self.within.group)[self.within.group]
         tail = slice(C * self.sets.n_columns, None)
         out[tail, tail] = np.kron(2 * (np.eye(C) - 1 / C)[1:, 1:], of_share)
         return self.strength * out
@@ -221,14 +223,20 @@ class LatentClassLikelihood:
     def _roots(self, blocks: list[slice], information: list[Floats], blocked: Bools) -> Floats:
         """Return W (P, P) such that W W' is the inverse of the block-diagonal information.
 
-        Eigenvalues are treated as in ``magnitudes``. Rows of blocked parameters are 0, so that no step changes them.
+        Eigenvalues are treated as in ``magnitudes``. Rows of blocked parameters are 0, so that no step changes them. If
+        parameters are equal, x = T u with F different values u. The result is then T W (P, F), where W W' is the
+        inverse of the information on u, which need not be block-diagonal.
         """
-        out = np.zeros((self.n_parameters, self.n_parameters))
+        P, scale, within = self.n_parameters, 1 / self.spread, self.within
+        if within.same_as is not None:
+            whole = np.zeros((P, P))
+            for block, each in zip(blocks, information, strict=True):
+                whole[block, block] = each
+            reduced, scale = within.expansion.T @ whole @ within.expansion, within.reduced_scale(scale)
+            return np.asarray(within.expansion @ _inverse_root(reduced, scale, ~blocked[within.distinct]))
+        out = np.zeros((P, P))
         for block, each in zip(blocks, information, strict=True):
-            free = np.flatnonzero(~blocked[block])
-            at, scale = np.arange(self.n_parameters)[block][free], 1 / self.spread[block][free]
-            values, vectors = eigh(each[np.ix_(free, free)] * np.outer(scale, scale))
-            out[np.ix_(at, at)] = scale[:, None] * vectors / np.sqrt(magnitudes(values))
+            out[block, block] = _inverse_root(each, scale[block], ~blocked[block])
         return out
 
     def step(self, at: MixturePoint, damping: float) -> tuple[MixturePoint, float]:
@@ -290,6 +298,14 @@ def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:
 
     chunks = [slice(at, at + _PERSONS) for at in range(0, len(weights), _PERSONS)]
     return sum(map_in_threads(chunk_sum, chunks), np.zeros((C * A, C * A)))
+
+
+def _inverse_root(information: Floats, scale: Floats, free: Bools) -> Floats:  # (A, A), (A,), (A,) -> (A, A)
+    """Return W such that W W' is the inverse of the information on the free parameters, and 0 for the others."""
+    out, at = np.zeros_like(information), np.flatnonzero(free)
+    values, vectors = eigh(information[np.ix_(at, at)] * np.outer(scale[at], scale[at]))
+    out[np.ix_(at, at)] = scale[at][:, None] * vectors / np.sqrt(magnitudes(values))
+    return out
 
 
 def _outer(a: Floats, b: Floats) -> Floats:  # (N, A), (N, B) -> (N, A B)
@@ -381,7 +397,7 @@ class MixtureMaximum:
     @property
     def aic(self) -> float:
         """Akaike information criterion, where smaller is better."""
-        return 2 * int((~self.mixture.within.fixed).sum()) - 2 * self.log_likelihood
+        return 2 * self.mixture.within.n_free - 2 * self.log_likelihood
 
     def by_share(self) -> tuple[Floats, Floats]:
         """Return the coefficients of the classes (C, K) and of membership (C, G), with the largest class first.

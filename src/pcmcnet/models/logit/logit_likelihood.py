@@ -16,7 +16,7 @@ j. With this correction, the estimates from the sample are consistent (McFadden,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -174,6 +174,11 @@ class LogitLikelihood:
         column of zeros keeps its starting value.
         """
         # Scale columns to differences of about 1, so that steps and gains are in units of utility.
+        if within is not None and within.same_as is not None:  # add the columns of equal coefficients
+            reduced = replace(self, z=self.z @ within.expansion)
+            u, _, steps = reduced.maximise(weights, within=within.reduced, max_iter=max_iter, settle=settle)
+            b = u[within.group]
+            return b, self.hessian(*self.evaluate(b)[1:], weights[self.sets]), steps
         w = weights[self.sets]
         unit, scale = float(w.sum()) / max(len(w), 1), 1 / self.spread
         within = Parameters.free(np.zeros(self.n_columns)) if within is None else within

@@ -39,7 +39,15 @@ from pcmcnet.models.logit.individual_design import IndividualDesign
 from pcmcnet.models.logit.logit_effects import Elasticities, share_elasticities, willingness_to_pay
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
-from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_control, listed, numeric_bounds
+from pcmcnet.models.logit.parameter_bounds import (
+    Bounds,
+    Equality,
+    Parameters,
+    checked_control,
+    checked_equalities,
+    listed,
+    numeric_bounds,
+)
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, estimate_frame, estimate_rows, interval_ends
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
@@ -102,6 +110,9 @@ class LogitConfig:
     start
         Starting values of coefficients, by name. Default: 0, or values near the estimates of the multinomial logit in
         models that extend it.
+    equal
+        Coefficients that are constrained to be equal, as equations of names such as "time[car] = time[bus]", or as
+        tuples of names. Options for one of these coefficients apply to all of them. Default: none.
     """
 
     formula: str = "."
@@ -117,6 +128,7 @@ class LogitConfig:
     fixed: Mapping[str, float] = field(default_factory=dict)
     bounds: Mapping[str, Bounds] | None = field(default_factory=dict)
     start: Mapping[str, float] = field(default_factory=dict)
+    equal: tuple[str | Equality, ...] = ()
 
     def __post_init__(self) -> None:
         parse_formula(self.formula)
@@ -126,6 +138,7 @@ class LogitConfig:
         control = checked_control(self.fixed, self.bounds, self.start)
         for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "equal", checked_equalities(self.equal))
         if isinstance(self.reference, int) and not isinstance(self.reference, bool):
             object.__setattr__(self, "reference", str(self.reference))  # labels that are integers are stored as text
         for name in ("reference", "cluster", "offset", "wtp_space", "scale"):
@@ -135,10 +148,16 @@ class LogitConfig:
         if not isinstance(self.base, Mapping):
             raise ConfigError(f"base must map columns to levels, got {self.base!r}.")
         object.__setattr__(self, "base", {str(column): str(level) for column, level in self.base.items()})
-        if self.offset is not None and {*self.fixed, *(self.bounds or {}), *self.start} & {backquoted(self.offset)}:
+        named = {*self.fixed, *(self.bounds or {}), *self.start, *(name for names in self.equalities for name in names)}
+        if self.offset is not None and backquoted(self.offset) in named:
             raise ConfigError(
-                f"the offset {self.offset!r} has a coefficient of 1: remove it from fixed, bounds and start."
+                f"the offset {self.offset!r} has a coefficient of 1: remove it from fixed, bounds, start and equal."
             )
+
+    @property
+    def equalities(self) -> tuple[Equality, ...]:
+        """The names of each group of equal coefficients."""
+        return checked_equalities(self.equal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -529,7 +548,9 @@ class LogitModel(ChoiceModel):
             value = fixed.get(name, config.start.get(name, 1.0))
             if value <= 0 or numeric_bounds(limits[name])[0] < 0:
                 raise ConfigError(f"{name!r} is the scale of a utility: expected positive values and bounds.")
-        return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
+        return Parameters.of(
+            names, fixed=fixed, bounds=limits, start=config.start, begin=begin, equal=config.equalities
+        )
 
     def _constants_log_likelihood(self, design: Design, problem: LogitLikelihood, weights: Floats) -> float | None:
         """Return the log-likelihood of a logit with constants only, or None if the model has no constants.

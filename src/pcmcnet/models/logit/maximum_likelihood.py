@@ -207,7 +207,8 @@ def maximise(
     scale
         Typical change (P,) of each parameter. Default 1.
     within
-        Fixed or bounded parameters. Starting values are clipped to the bounds. By default, there are no constraints.
+        Fixed, bounded or equal parameters. Starting values are clipped to the bounds. By default, there are no
+        constraints.
     max_iter
         Maximum number of iterations of each method. Default 200.
     enough
@@ -223,6 +224,18 @@ def maximise(
     size = np.ones(starts.shape[1]) if scale is None else scale
     within = Parameters.free(starts[0]) if within is None else within
     starts = within.clip(starts)
+    if within.same_as is not None:  # maximise over the different values
+        u, steps = maximise(
+            reduced_objective(objective, within),
+            starts[:, within.distinct],
+            weights,
+            curvature=None if curvature is None else reduced_hessian(curvature, within),
+            scale=within.reduced_scale(size),
+            within=within.reduced,
+            max_iter=max_iter,
+            enough=enough,
+        )
+        return u[within.group], steps
     # 2. Without a Hessian, come near a maximum by BFGS from each start; continue from the best.
     runs = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, within, max_iter) for x in starts]
     x, steps = max(runs, key=lambda run: float(weights @ objective(run[0])[0])) if len(runs) > 1 else runs[0]
@@ -236,6 +249,21 @@ def maximise(
     raise TrainingError(
         f"the log-likelihood has not converged after {steps} iterations: raise max_iter or simplify the model."
     )
+
+
+def reduced_objective(objective: Objective, within: Parameters) -> Objective:
+    """Return the objective as a function of the different values (F,) of parameters of which some are equal."""
+
+    def at(u: Floats) -> tuple[Floats, Floats]:
+        ll, scores = objective(u[within.group])
+        return ll, scores @ within.expansion
+
+    return at
+
+
+def reduced_hessian(curvature: Hessian, within: Parameters) -> Hessian:
+    """Return the Hessian (F, F) as a function of the different values (F,)."""
+    return lambda u: within.expansion.T @ curvature(u[within.group]) @ within.expansion
 
 
 def _quasi_newton(
@@ -346,6 +374,16 @@ def diverges_without_prior(
     x
         Maximum with the prior (P,).
     """
+    if within.same_as is not None:
+        of_groups = diverges_without_prior(
+            reduced_objective(objective, within),
+            reduced_hessian(curvature, within),
+            x[within.distinct],
+            weights,
+            scale=within.reduced_scale(scale),
+            within=within.reduced,
+        )
+        return np.asarray(of_groups[within.group])
     diverges = np.zeros(len(x), bool)
     for _ in range(_STEPS_WITHOUT_PRIOR):
         # 1. The Newton step along each eigenvector of the Hessian. At most maxima, all of them are short at the start.

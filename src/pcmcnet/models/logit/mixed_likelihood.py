@@ -552,7 +552,8 @@ class SimulatedSearch:
 
     def _newton_step(self, x: Floats, hessian: Floats, gradient: Floats) -> Floats:  # (P,), (P, P), (P,) -> (P,)
         """Return the Newton step, with 0 for the parameters that are not free."""
-        free = np.flatnonzero(~(self.within.fixed | self.within.at_bound(x)))
-        step = np.zeros_like(x)
-        step[free] = np.linalg.lstsq(-hessian[np.ix_(free, free)], gradient[free], rcond=1e-10)[0]
-        return step
+        within, T = self.within.reduced, self.within.expansion
+        free = np.flatnonzero(~(within.fixed | within.at_bound(x[self.within.distinct])))
+        information, step = -(T.T @ hessian @ T), np.zeros(T.shape[1])
+        step[free] = np.linalg.lstsq(information[np.ix_(free, free)], (gradient @ T)[free], rcond=1e-10)[0]
+        return np.asarray(step[self.within.group])

@@ -420,7 +420,7 @@ class NestModel(LogitModel):
     ) -> tuple[Parameters, Floats]:
         """Return parameters that start at the maximum of the multinomial logit, and the scale of their columns."""
         config, form, K = self.config, design.form, len(design.names)
-        alone = Parameters(within.names[:K], within.start[:K], within.low[:K], within.high[:K])
+        alone = within.head(K)
         require_identified(plain.z, form.columns, alone)
         if form.is_linear:
             b, spread = plain.maximise(sets.weights, within=alone, max_iter=config.max_iter)[0], plain.spread
@@ -447,7 +447,7 @@ class NestModel(LogitModel):
             likelihood.search(within.clip(starts)),
             weights,
             scale=np.concatenate([1 / spread, np.ones(len(low) - len(spread))]),
-            within=Parameters(within.names, within.start, low, high),
+            within=replace(within, low=low, high=high),
             max_iter=self.config.max_iter,
         )
         return within.clip(likelihood.values(theta)), steps

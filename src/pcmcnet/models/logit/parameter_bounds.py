@@ -1,4 +1,4 @@
-"""Free, fixed and bounded parameters of a logit, and identification of its coefficients.
+"""Free, fixed, bounded and equal parameters of a logit, and identification of its coefficients.
 
 The log-likelihood is maximised over x (K,) with x_k fixed for some k and low_k <= x_k <= high_k for the others. A
 Newton step d at x then maximises the quadratic model g . d - d' C d / 2, with the information matrix C, subject to
@@ -9,6 +9,10 @@ This is a least-squares problem with bounds (Stark & Parker, 1995). The step sta
 decrease the quadratic model, since d = 0 is feasible with value 0. The usual asymptotic theory does not apply to a
 parameter on the boundary: such a parameter has no standard error, and the standard errors of the other parameters treat
 it as known, like a fixed parameter.
+
+Parameters may be constrained to be equal. With one value u_f for each group of equal parameters, x = T u, where T
+(K, F) has a single 1 in each row. The likelihood as a function of u has the gradient T' g and the Hessian T' H T, and
+the covariance matrix of the estimates of x is T V T', where V is that of u.
 """
 
 from __future__ import annotations
@@ -16,14 +20,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
-from pcmcnet.arrays import Bools, Floats
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
 Bounds = tuple[float | None, float | None]  # None: no bound
+Equality = tuple[str, ...]  # names of equal parameters
+
+T = TypeVar("T")
 
 _BOUND_TOLERANCE = 1e-12  # relative distance to a bound that is rounding error
 
@@ -36,6 +45,7 @@ class Parameters:
     start: Floats  # (K,)
     low: Floats  # (K,)
     high: Floats  # (K,)
+    same_as: Ints | None = None  # (K,) index of the first parameter of each group of equal parameters; None: all differ
 
     @classmethod
     def of(
@@ -46,6 +56,7 @@ class Parameters:
         bounds: Mapping[str, Bounds],
         start: Mapping[str, float],
         begin: Floats | None = None,
+        equal: Sequence[Equality] = (),
     ) -> Parameters:
         """Build the parameters from options that refer to parameters by name.
 
@@ -57,20 +68,30 @@ class Parameters:
             Values, bounds and starting values by name, as returned by :func:`checked_control`.
         begin
             Starting values (K,) of parameters that are not in ``start``, which are clipped to their bounds. Default 0.
+        equal
+            Groups of names of parameters with the same value, as returned by :func:`checked_equalities`. Default: none.
 
         Raises
         ------
         ConfigError
-            If an option names an unknown parameter.
+            If an option names an unknown parameter, or constraints of equal parameters contradict each other.
         """
         # 1. Every option must name a parameter.
         index = {name: k for k, name in enumerate(names)}
-        for option, named in (("fixed", fixed), ("bounds", bounds), ("start", start)):
+        options = (("fixed", fixed), ("bounds", bounds), ("start", start), ("equal", [n for g in equal for n in g]))
+        for option, named in options:
             for name in named:
                 if name not in index:
                     hint = did_you_mean(name, names)
                     raise ConfigError(f"{option}: {name!r} is not a coefficient of this model.{hint}")
-        # 2. Set bounds, then starting values; both bounds of a fixed parameter are its value.
+        # 2. Options for one of several equal parameters apply to all of them.
+        same_as = _first_of_equal(equal, index)
+        if same_as is not None:
+            for group in (same_as == k for k in np.unique(same_as)):
+                members = [names[k] for k in np.flatnonzero(group).tolist()]
+                if len(members) > 1:
+                    fixed, bounds, start = _options_of_equal(members, fixed, bounds, start)
+        # 3. Set bounds, then starting values; both bounds of a fixed parameter are its value.
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         at = np.zeros(len(names)) if begin is None else np.array(begin, np.float64)
         for name, pair in bounds.items():
@@ -79,7 +100,8 @@ class Parameters:
             at[index[name]] = value
         for name, value in fixed.items():
             low[index[name]] = high[index[name]] = value
-        return cls(tuple(names), np.clip(at, low, high), low, high)
+        at = at if same_as is None else at[same_as]
+        return cls(tuple(names), np.clip(at, low, high), low, high, same_as)
 
     @classmethod
     def free(cls, start: Floats, names: Sequence[str] | None = None) -> Parameters:
@@ -96,9 +118,57 @@ class Parameters:
         """Whether no parameter is fixed or bounded."""
         return bool(np.isneginf(self.low).all() and np.isposinf(self.high).all())
 
+    @property
+    def n_free(self) -> int:
+        """Number of different parameters that are not fixed."""
+        free = ~self.fixed
+        return int(free.sum()) if self.same_as is None else len(np.unique(self.same_as[free]))
+
+    def head(self, number: int) -> Parameters:
+        """Return the first parameters."""
+        same_as = None if self.same_as is None else self.same_as[:number]
+        if same_as is not None and (same_as == np.arange(number)).all():
+            same_as = None
+        return Parameters(self.names[:number], self.start[:number], self.low[:number], self.high[:number], same_as)
+
+    # -- equal parameters: x = T u ------------------------------------------------------------------------------------
+
+    @cached_property
+    def distinct(self) -> Ints:  # (F,)
+        """Indices of the first parameters of all groups of equal parameters."""
+        return np.arange(len(self.names)) if self.same_as is None else np.unique(self.same_as)
+
+    @cached_property
+    def group(self) -> Ints:  # (K,)
+        """Index of the group of each parameter, from 0 to F - 1."""
+        if self.same_as is None:
+            return np.arange(len(self.names))
+        return np.searchsorted(self.distinct, self.same_as)
+
+    @cached_property
+    def expansion(self) -> Floats:
+        """The matrix T (K, F)."""
+        return np.eye(len(self.distinct))[self.group]
+
+    @cached_property
+    def reduced(self) -> Parameters:
+        """The F different parameters, without equalities."""
+        k = self.distinct
+        return Parameters(tuple(self.names[i] for i in k), self.start[k], self.low[k], self.high[k])
+
+    def reduced_scale(self, scale: Floats) -> Floats:  # (K,) -> (F,)
+        """Return the change in each different parameter that changes a utility by about 1, given that in x."""
+        sums: Floats = self.expansion.T @ scale**-2.0
+        return 1 / np.sqrt(sums)
+
+    # -- feasible values and steps ------------------------------------------------------------------------------------
+
     def clip(self, x: Floats) -> Floats:  # (..., K) -> (..., K)
-        """Return the nearest feasible values, with values within rounding error of a bound set to the bound."""
-        x = np.clip(x, self.low, self.high)
+        """Return the nearest feasible values, with values within rounding error of a bound set to the bound.
+
+        The first of several equal parameters determines their value.
+        """
+        x = np.clip(x if self.same_as is None else x[..., self.same_as], self.low, self.high)
         for bound in (self.low, self.high):
             x = np.where(np.isfinite(bound) & (np.abs(x - bound) <= _BOUND_TOLERANCE * (1 + np.abs(bound))), bound, x)
         return x
@@ -109,6 +179,8 @@ class Parameters:
 
     def blocked(self, x: Floats, gradient: Floats) -> Bools:  # (K,), (K,) -> (K,)
         """Return True for each parameter that is fixed, or on a bound that a step along the gradient would cross."""
+        if self.same_as is not None:
+            gradient = (self.expansion.T @ gradient)[self.group]
         crosses: Bools = ((x <= self.low) & (gradient < 0)) | ((x >= self.high) & (gradient > 0))
         return self.fixed | crosses
 
@@ -147,6 +219,69 @@ def checked_control(
     return plain[0], None if bounds is None else within, plain[1]
 
 
+def _first_of_equal(equal: Sequence[Equality], index: Mapping[str, int]) -> Ints | None:  # -> (K,)
+    """Return the index of the first parameter of each group of equal parameters, or None if all may differ."""
+    first = np.arange(len(index))
+    for names in equal:
+        groups = first[[index[name] for name in names]]
+        first[np.isin(first, groups)] = groups.min()  # groups with a common parameter are one group
+    return None if (first == np.arange(len(first))).all() else first
+
+
+def _options_of_equal(
+    members: Sequence[str], fixed: Mapping[str, float], bounds: Mapping[str, Bounds], start: Mapping[str, float]
+) -> tuple[dict[str, float], dict[str, Bounds], dict[str, float]]:
+    """Return the options with the values and bounds of each of several equal parameters applied to all of them."""
+    # 1. One fixed value and one starting value.
+    values: list[dict[str, float]] = []
+    for option, named in (("fixed", fixed), ("start", start)):
+        different = {named[name]: name for name in members if name in named}
+        if len(different) > 1:
+            (a, first), (b, second) = list(different.items())[:2]
+            raise ConfigError(
+                f"{first!r} and {second!r} are equal, but {option} has the values {a:g} and {b:g}: use one value."
+            )
+        values.append({**named, **dict.fromkeys(members, next(iter(different)))} if different else dict(named))
+    # 2. The bounds that all of them satisfy.
+    pairs = [numeric_bounds(bounds[name]) for name in members if name in bounds]
+    low, high = max((a for a, _ in pairs), default=-math.inf), min((b for _, b in pairs), default=math.inf)
+    if not low < high:
+        raise ConfigError(f"{listed(members)} are equal, but no interval satisfies their bounds: change bounds.")
+    for option, named in zip(("fixed", "start"), values, strict=True):
+        if members[0] in named and not low <= named[members[0]] <= high:
+            raise ConfigError(
+                f"{listed(members)} are equal, and {option} = {named[members[0]]:g} is outside their bounds, {low:g} "
+                f"to {high:g}."
+            )
+    if {*members} <= {*values[0]}:  # a fixed parameter needs no start
+        values[1] = {name: value for name, value in values[1].items() if name not in members}
+    pair = (None if low == -math.inf else low, None if high == math.inf else high)
+    return values[0], {**bounds, **(dict.fromkeys(members, pair) if pairs else {})}, values[1]
+
+
+def checked_equalities(equal: object) -> tuple[Equality, ...]:
+    """Return the option ``equal`` as tuples of names, or raise ConfigError.
+
+    Examples
+    --------
+    >>> checked_equalities(["time[car] = time[bus]", ("cost", "toll")])
+    (('time[car]', 'time[bus]'), ('cost', 'toll'))
+    """
+    expected = "equal must be a list of equations such as 'time[car] = time[bus]', or of tuples of names"
+    if not isinstance(equal, list | tuple):
+        raise ConfigError(f"{expected}, got {equal!r}.")
+    groups = []
+    for entry in equal:
+        names = entry.split("=") if isinstance(entry, str) else entry
+        if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+            raise ConfigError(f"{expected}, got {entry!r}.")
+        group = tuple(name.strip() for name in names)
+        if len({*group}) < max(len(group), 2) or not all(group):
+            raise ConfigError(f"equal: expected at least two different names, got {entry!r}.")
+        groups.append(group)
+    return tuple(groups)
+
+
 def _checked_pair(name: str, pair: object) -> Bounds:
     if not (isinstance(pair, list | tuple) and len(pair) == 2):
         raise ConfigError(f"bounds[{name!r}] must be a pair such as (None, 0), got {pair!r}.")
@@ -174,10 +309,15 @@ _COLLINEAR = 1e-8
 def require_identified(
     z: Floats, names: Sequence[str], within: Parameters | None = None
 ) -> None:  # (M, K) differences within sets
-    """Raise InputError if a coefficient is not identified, ignoring coefficients that are fixed in ``within``."""
-    if within is not None and within.fixed.any():
-        free = np.flatnonzero(~within.fixed[: len(names)]).tolist()
-        z, names = z[:, free], [names[k] for k in free]
+    """Raise InputError if a coefficient is not identified, ignoring coefficients that are fixed in ``within``.
+
+    The columns of equal coefficients are added.
+    """
+    if within is not None and (within.fixed.any() or within.same_as is not None):
+        of_columns = within.head(len(names))
+        free = np.flatnonzero(~of_columns.reduced.fixed)
+        z = z @ of_columns.expansion if of_columns.same_as is not None else z
+        z, names = z[:, free], [names[k] for k in of_columns.distinct[free]]
     dependent = dependent_columns(z)
     constant = [names[k] for k, basis in dependent if not basis]
     if constant:

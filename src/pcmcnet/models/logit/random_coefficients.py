@@ -45,6 +45,7 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 
 DISTRIBUTION_NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
 _SIGNED = ("lognormal", "truncated-normal")
+_LINEAR = ("normal", "uniform", "triangular")
 _SIGNIFICANT_Z = 1.96
 NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # may be correlated
 _FORM = re.compile(r"\s*([+-]?)\s*([a-z-]+?)\s*(?:\(([^,()]*),([^,()]*)\))?\s*")
@@ -107,6 +108,11 @@ class Distribution:
     def by_index(self) -> bool:
         """Whether the coefficient is a function of the index a + b x."""
         return self.name != "truncated-normal"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the coefficient is its index, so that the location is a coefficient itself."""
+        return self.name in _LINEAR
 
     def has_sign(self, sign: Sign) -> bool:
         """Return True if no value of the coefficient has the opposite sign."""
@@ -358,7 +364,7 @@ class MixingDistribution:
         # 1. The indices a + L x. Normal, uniform and triangular coefficients equal their index.
         spread = triangle @ draws if self.group else triangle.diagonal()[:, None] * draws
         index = spread.add_(locations[:, :, None])
-        if all(r.distribution.name in ("normal", "uniform", "triangular") for r in self.random):
+        if all(r.distribution.is_linear for r in self.random):
             return SampledCoefficients(index, None, draws, draws, {})
         # 2. Other coefficients are functions of their index; truncated normals, of location and spread.
         value, slope, basis, tilt = index, torch.ones_like(index), draws.clone(), draws.clone()

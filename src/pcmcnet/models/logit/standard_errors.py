@@ -22,7 +22,7 @@ Parameters that are fixed or on the boundary are treated as known, so H and g_s 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -84,6 +84,7 @@ class Estimates:
     constants_log_likelihood: float | None = None  # of a model with constants only; None without constants
     unbounded: tuple[str, ...] = ()  # coefficients without a finite estimate
     fixed: tuple[str, ...] = ()  # coefficients that are not estimated
+    equal: Mapping[str, str] = field(default_factory=dict)  # coefficients that equal an earlier one, with its name
     at_bound: tuple[str, ...] = ()  # coefficients on the boundary of the parameter space
     weight: float | None = None  # total weight of the sets; default: their number
     weighted: bool = False  # whether a choice set has a weight other than 1
@@ -94,8 +95,13 @@ class Estimates:
 
     @property
     def n_parameters(self) -> int:
-        """Number of estimated parameters, which are all parameters that are not fixed."""
-        return len(self.values) - len(self.fixed)
+        """Number of estimated parameters: those that are not fixed, and do not equal an earlier parameter."""
+        return len(self.values) - len(self.fixed) - len(self.equal)
+
+    @property
+    def _n_tested(self) -> int:
+        """Number of parameters with a standard error, where equal parameters count once."""
+        return len(self.values) - len({*self.fixed, *self.at_bound, *self.equal})
 
     @property
     def aic(self) -> float:
@@ -166,6 +172,14 @@ class Estimates:
         by_name |= dict.fromkeys(self.unbounded, float("inf"))
         return by_name | dict.fromkeys((*self.fixed, *self.at_bound), float("nan"))
 
+    @property
+    def equal_groups(self) -> list[tuple[str, ...]]:
+        """Names of each group of estimated coefficients that are constrained to be equal."""
+        members: dict[str, list[str]] = {}
+        for name, first in self.equal.items():
+            members.setdefault(first, [first]).append(name)
+        return [tuple(names) for names in members.values()]
+
     def with_unbounded(self, names: Collection[str]) -> Estimates:
         """Return the estimates with more coefficients marked as having no finite estimate."""
         unbounded = {*self.unbounded, *names}
@@ -232,8 +246,7 @@ class Estimates:
     @property
     def lacks_clusters(self) -> bool:
         """Whether there are clusters, but not more than coefficients with a standard error."""
-        n_tested = len(self.values) - len(self.fixed) - len(self.at_bound)
-        return self.clusters is not None and self.clusters <= n_tested
+        return self.clusters is not None and self.clusters <= self._n_tested
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:
@@ -244,7 +257,7 @@ class Estimates:
         """Return the reasons why standard errors of the given kind may not be valid."""
         caveats = []
         if errors == "clustered" and self.lacks_clusters:
-            n_tested = len(self.values) - len(self.fixed) - len(self.at_bound)
+            n_tested = self._n_tested
             caveats.append(
                 f"clustered standard errors of {n_tested} coefficients need more than {n_tested} clusters, got "
                 f"{self.clusters}: they are unreliable and may be much too small. Use errors='robust', or a cluster "
@@ -266,6 +279,7 @@ class Estimates:
             "choice sets": f"{self.n_sets:,}"
             + (f", {self.n_single:,} of them with one alternative" if self.n_single else ""),
             "parameters": f"{self.n_parameters:,}" + (f", and {len(self.fixed):,} fixed" if self.fixed else ""),
+            "equal": "; ".join(" = ".join(map(repr, group)) for group in self.equal_groups),
             "log-likelihood": f"{self.log_likelihood:.3f}",
             "null log-likelihood": f"{self.null_log_likelihood:.3f}",
             "constants-only log-likelihood": "" if constants is None else f"{constants:.3f}",
@@ -320,6 +334,12 @@ def infer(
     InputError
         If there are fewer than two clusters.
     """
+    if parameters.same_as is not None:
+        maximum_of_groups, null_of_groups = _of_groups(maximum, parameters, null)
+        of_groups = infer(
+            maximum_of_groups, parameters.reduced, weights, sizes, clusters, null_of_groups, constants_log_likelihood
+        )
+        return _of_parameters(of_groups, parameters)
     names, values = parameters.names, maximum.values
     # 1. Invert the information matrix of the parameters that are neither fixed nor on the boundary.
     on_boundary = parameters.at_bound(values)
@@ -372,6 +392,43 @@ def infer(
         n_single=int(is_single.sum()),
         single_weight=float(weights[is_single].sum()),
         convergence=convergence,
+    )
+
+
+def _of_groups(maximum: Maximum, parameters: Parameters, null: Floats | None) -> tuple[Maximum, Floats | None]:
+    """Return the maximum and the null values as functions of the different values of parameters of which some equal."""
+    T, first = parameters.expansion, parameters.distinct
+    spread = None if maximum.spread is None else 1 / parameters.reduced_scale(1 / maximum.spread)
+    of_groups = replace(
+        maximum,
+        values=maximum.values[first],
+        scores=maximum.scores @ T,
+        hessian=T.T @ maximum.hessian @ T,
+        spread=spread,
+        prior_score=None if maximum.prior_score is None else maximum.prior_score @ T,
+    )
+    return of_groups, None if null is None else null[first]
+
+
+def _of_parameters(estimates: Estimates, parameters: Parameters) -> Estimates:
+    """Return estimates of all parameters, given the estimates of the first parameter of each group of equal ones."""
+    names, group = parameters.names, parameters.group
+
+    def members(firsts: Collection[str]) -> tuple[str, ...]:
+        return tuple(name for name, g in zip(names, group, strict=True) if estimates.names[g] in firsts)
+
+    firsts = dict(zip(names, (estimates.names[g] for g in group), strict=True))
+    fixed = members(estimates.fixed)
+    return replace(
+        estimates,
+        names=names,
+        values=estimates.values[group],
+        null=estimates.null[group],
+        covariances={kind: matrix[np.ix_(group, group)] for kind, matrix in estimates.covariances.items()},
+        unbounded=members(estimates.unbounded),
+        fixed=fixed,
+        at_bound=members(estimates.at_bound),
+        equal={name: first for name, first in firsts.items() if first != name and name not in fixed},
     )
 
 
