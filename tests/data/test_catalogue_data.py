@@ -246,7 +246,9 @@ def test_a_pair_has_one_value() -> None:
         (lambda people, shops: people["home"][0], r"expected one number per pair, shape \(12,\), got shape \(\)"),
         (lambda people, shops: people["home"] * np.nan, "row 0 of the choosers and row 0 of the catalogue"),
         (lambda people, shops: people["hom"], "table of the choosers has no such column. Did you mean 'home'"),
-        (lambda people, shops: people["town"], "pair feature 'distance': expected one number per pair, got an error"),
+        (lambda people, shops: people["town"], "the function raised ValueError"),
+        (lambda people, shops: people.home, r"the function raised AttributeError.*choosers\['x'\]"),
+        (lambda people, shops: 1 // 0, "the function raised ZeroDivisionError"),
     ],
 )
 def test_wrong_pair_features_raise(function: Any, message: str) -> None:
@@ -279,6 +281,9 @@ def test_wrong_pair_features_raise(function: Any, message: str) -> None:
         ({}, {}, {"individual": ["age"]}, "choosers: .*'age'"),
         ({}, {}, {"item": None}, "item must be the name of a column"),
         ({}, {}, {"features": ["size", "income"], "individual": ["income"]}, "'income' is listed twice"),
+        ({}, {}, {"individual": ["income", "kind"], "features": ["size"]}, "'kind' .* declare it in features"),
+        ({}, {}, {"features": ["size", "town"], "individual": []}, "'town' .* choosers: declare it in individual"),
+        ({}, {"size": [1.0, None, 3.0, 4.0]}, {}, "catalogue: column 'size', row 1: expected a finite number"),
         ({}, {}, {"individual": ["went_to"]}, "'went_to' is declared as chosen and also as a model input"),
         (
             {},

@@ -262,6 +262,25 @@ def test_truth_of_a_catalogue_needs_one_value_per_pair(
         pn.evaluate(model, data, truth=truth[1:])
 
 
+def test_small_catalogues_are_explained_and_compared_like_tables(
+    catalogue_fit: tuple[pn.PCMCNet, CatalogueData, Floats],
+) -> None:
+    model, data, _ = catalogue_fit
+    part, large = data.subset(np.arange(20)), replace(data, max_bytes=1_000)
+    product = part.read()
+    assert str(pn.submarkets(model, part)) == str(pn.submarkets(model, product))
+    assert str(pn.scenario(model, part, "price *= 1.1")) == str(pn.scenario(model, product, "price *= 1.1"))
+    assert str(chain(model, part, 0)) == str(chain(model, product, 0))
+    options: dict[str, Any] = {"fitted": {"network": model}, "resamples": 0, "progress": False}
+    comparisons = [pn.compare({"uniform": pn.Uniform()}, each, test=each, **options) for each in (part, product)]
+    assert comparisons[0].to_markdown() == comparisons[1].to_markdown()
+    explanations = [pn.explain(model, each, skip=("elasticities", "trade_offs", "axioms")) for each in (part, product)]
+    assert explanations[0].summary() == explanations[1].summary()
+    for call in (pn.submarkets, pn.explain):
+        with pytest.raises(InputError, match=r"all choice sets are needed in memory.*data\.subset"):
+            call(model, large)
+
+
 def test_samples_are_neither_predicted_nor_evaluated(
     catalogue_fit: tuple[pn.PCMCNet, CatalogueData, Floats],
 ) -> None:

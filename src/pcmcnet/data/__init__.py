@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcmcnet.data.catalogue_data import CatalogueData
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.chunked_data import ChunkedData
+from pcmcnet.data.chunked_data import ChunkedData, read_chunked
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.pair_features import PairTable
 from pcmcnet.data.scan import ScannedData
@@ -18,7 +18,7 @@ from pcmcnet.data.schema import Schema
 Sets = ChoiceData | ScannedData  # in memory | on disk: what a model is fitted to
 
 __all__ = ["Batch", "CatalogueData", "ChoiceData", "ChunkedData", "EncodedSets", "EncodedStream", "Encoder"]
-__all__ += ["PairTable", "ScannedData", "Schema", "Sets", "Source"]
+__all__ += ["PairTable", "ScannedData", "Schema", "Sets", "Source", "read_chunked"]
 
 if TYPE_CHECKING:
     from pcmcnet.data.batches import Batch, EncodedSets, Source

@@ -597,7 +597,7 @@ class ChoiceData:
 
     def __repr__(self) -> str:
         sizes = self.sizes
-        span = f"{sizes.min()} to {sizes.max()}" if len(self) else "0"
+        span = " to ".join(str(size) for size in sorted({sizes.min(), sizes.max()})) if len(self) else "0"
         choices = "choices known" if self.chosen is not None else "choices unknown"
         sampled = "" if self.expansion is None else "sampled "
         return (

@@ -146,3 +146,14 @@ class ChunkedData(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return the summary that a fitted model saves."""
+
+
+def read_chunked(data: Any) -> Any:
+    """Return choice sets in memory if ``data`` has chunks, and any other data unchanged.
+
+    Raises
+    ------
+    InputError
+        If the choice sets do not fit into memory.
+    """
+    return data.read_if_fits() if isinstance(data, ChunkedData) else data

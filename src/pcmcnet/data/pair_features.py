@@ -181,8 +181,12 @@ def pair_values(name: str, feature: PairFeature, choosers: PairColumns, items: P
         values = np.asarray(feature(choosers, items), dtype=np.float64)
     except PcmcNetError:
         raise
-    except (TypeError, ValueError) as error:
-        raise InputError(f"pair feature {name!r}: expected one number per pair, got an error: {error}") from error
+    except Exception as error:  # the function is the caller's, so it may raise anything
+        raise InputError(
+            f"pair feature {name!r}: expected one number per pair, but the function raised {type(error).__name__}: "
+            f"{error}. It gets two mappings from column names to arrays with one value per pair: "
+            f"lambda choosers, items: choosers['x'] - items['y'], for example."
+        ) from error
     if values.shape != (n,):
         raise InputError(
             f"pair feature {name!r}: expected one number per pair, shape ({n},), got shape {values.shape}. The "

@@ -6,6 +6,7 @@ columns have the same kinds, checks and messages as in ``ChoiceData.from_long``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,13 +20,14 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.catalogue_data import CHOICE_SET, CHOSEN, Assortments, PairFeatures
 from pcmcnet.data.columns.arrays import array_to_numpy
 from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
-from pcmcnet.data.files.tabular import folder_of, read_table
+from pcmcnet.data.files.tabular import folder_of, names_of, read_table
 from pcmcnet.data.pair_features import PairFeature
 from pcmcnet.data.read_long import read_long
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError, did_you_mean
 
 _SET = "choice set of the row"  # column that is added to both tables; no table has a column of this name
+_SET_IN_MESSAGE = re.compile(r" \(choice set \d+\)(?=:)")  # both tables are read as choice sets with numbers
 CHOOSERS, CATALOGUE = "choosers", "catalogue"  # names of the tables in messages
 
 
@@ -59,6 +61,7 @@ def read_catalogue(
     # 1. The roles of the columns of the product, and of both tables.
     _require_names(item=item, chosen=chosen, offered=offered, choice_set=choice_set)
     pairs = _checked_pair_features(pair_features)
+    _require_their_table(choosers, catalogue, _tuple(roles["individual"]), _tuple(features))
     schema = Schema(
         choice_set=CHOICE_SET if choice_set is None else choice_set,
         chosen=None if chosen is None else CHOSEN,
@@ -135,6 +138,23 @@ def _checked_pair_features(pair_features: Any) -> dict[str, PairFeature]:
     return dict(pair_features)
 
 
+def _require_their_table(choosers: Any, catalogue: Any, individual: tuple[str, ...], features: tuple[str, ...]) -> None:
+    """Raise SchemaError if a column is declared for the wrong table, or for both."""
+    if both := [name for name in individual if name in features]:
+        raise SchemaError(
+            f"column {both[0]!r} is listed twice, in individual (columns of the choosers) and in features (columns of "
+            f"the catalogue): keep one, or rename the column in one of the tables."
+        )
+    of_choosers, of_catalogue = names_of(choosers), names_of(catalogue)
+    for role, columns, present, others, other in (
+        ("individual", individual, of_choosers, of_catalogue, "the catalogue: declare it in features"),
+        ("features", features, of_catalogue, of_choosers, "the choosers: declare it in individual"),
+    ):
+        for name in columns:
+            if name not in present and name in others:
+                raise SchemaError(f"column {name!r} is declared in {role}, but it is a column of {other}.")
+
+
 def _require_apart(
     schema: Schema, pairs: Mapping[str, Any], *, item: str, chosen: str | None, offered: str | None
 ) -> None:
@@ -169,11 +189,11 @@ def _roles_of(schema: Schema, inputs: tuple[str, ...], **roles: Any) -> Schema:
 
 @contextmanager
 def _errors_name(table: str) -> Iterator[None]:
-    """Put the name of the table in front of messages."""
+    """Put the name of the table in front of messages, and leave out the numbers of choice sets."""
     try:
         yield
     except SchemaError as error:
-        raise SchemaError(f"{table}: {error}") from error
+        raise SchemaError(f"{table}: {_SET_IN_MESSAGE.sub('', str(error))}") from error
 
 
 def _read(table: Any, schema: Schema, extra: Sequence[str], *, names: Sequence[str]) -> pa.Table:

@@ -31,6 +31,7 @@ from safetensors.numpy import save
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.chunked_data import ChunkedData, read_chunked
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import fold_parts, generator, split_parts
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
@@ -242,12 +243,12 @@ def _digest(metrics: Mapping[str, Floats], text: str) -> str:
 
 def compare(
     models: Mapping[str, ChoiceModel] | Sequence[ChoiceModel | str],
-    data: ChoiceData,
+    data: ChoiceData | ChunkedData,
     folds: int | None = None,
     seed: int = 0,
     *,
     split: Sequence[float] | None = None,
-    test: ChoiceData | None = None,
+    test: ChoiceData | ChunkedData | None = None,
     fitted: Mapping[str, ChoiceModel] | None = None,
     by: str | ArrayLike | None = None,
     valid: float = 0.0,
@@ -266,7 +267,7 @@ def compare(
         labelled by their registry names and, if these are the same, by their options. The models are not modified: a
         copy is fitted on each fold.
     data
-        Choice sets with observed choices.
+        Choice sets with observed choices. Catalogues and scanned tables are read into memory.
     folds
         Number of cross-validation folds, at least 2. Default None: 5 folds, unless ``split`` or ``test`` is given.
     seed
@@ -333,7 +334,7 @@ def compare(
         raise InputError(f"fitted: the label {min(repeated)!r} is also in models.")
     for model in fitted.values():
         require_predictor(model)
-    if not isinstance(data, ChoiceData):
+    if not isinstance(data := read_chunked(data), ChoiceData):
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
     require_evaluation_options(top, resamples, seed)
     data.require_chosen("a comparison")
@@ -458,7 +459,7 @@ def _label_models(models: Sequence[Any]) -> dict[str, Any]:
 
 def _with_test_part(data: ChoiceData, test: Any) -> ChoiceData:
     """Return the choice sets of the training part, followed by those of the test part."""
-    if not isinstance(test, ChoiceData):
+    if not isinstance(test := read_chunked(test), ChoiceData):
         raise InputError(f"test: expected ChoiceData, got {type(test).__name__}: see ChoiceData.from_long.")
     test.require_chosen("a comparison")
     require_sets(test)

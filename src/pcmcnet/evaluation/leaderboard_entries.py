@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import pyarrow as pa
 
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.chunked_data import read_chunked
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models import MNL, MODELS, ChoiceModel, LatentClassMNL
@@ -253,7 +254,7 @@ def _table_of_caller(name: Any, data: Any) -> LeaderboardTable:
     """Return a leaderboard table for the caller's choice data."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or set(name) & set('/\\:*?"<>|'):
         raise InputError(f"tables: expected names that are valid folder names, got {name!r}.")
-    if not isinstance(data, ChoiceData):
+    if not isinstance(data := read_chunked(data), ChoiceData):
         raise InputError(f"tables, {name!r}: expected ChoiceData, got {type(data).__name__}.")
     return LeaderboardTable(name=name, use="given", read=partial(sample_table, data))
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.columns.ragged import max_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
@@ -213,6 +213,7 @@ def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
     schema = model.schema  # raises if the model is not fitted
+    data = read_chunked(data)
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, schema)
     if model.gives == "ranking":
         raise InputError(f"{type(model).__name__} returns a ranking, which has no probabilities to calibrate.")

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.alternative_sampling import require_full_sets
 from pcmcnet.errors import InputError
 from pcmcnet.insight.queries import alternative_name, position_of
@@ -159,6 +159,7 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
         }
         message = f"{type(model).__name__} has no rates: use PCMCNet, PCMC or LinearPCMC."
         raise InputError(message + remedies.get(model.name, ""))
+    data = read_chunked(data)
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
     require_full_sets(sets, "a chain")
     one = sets.subset([position_of(sets, choice_set)])

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
@@ -380,7 +380,7 @@ def _read(model: Any, data: Any) -> ChoiceData:
     """Return choice data, read according to the model's schema if ``data`` is a table. Choices are optional."""
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model such as PCMCNet, got {type(model).__name__}.")
-    schema = model.schema
+    schema, data = model.schema, read_chunked(data)
     if isinstance(data, ChoiceData):
         return data
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)

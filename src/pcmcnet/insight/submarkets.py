@@ -61,7 +61,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.columns.arrays import Categorical, Columns, Numeric
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError
@@ -715,6 +715,7 @@ def submarkets(model: Any, data: Any, *, member: int = 1, of_class: int | None =
     require_number("member", member, whole=True, low=1)
     if member > model.spec_.members:
         raise InputError(f"member: the model averages {model.spec_.members} networks, got {member}.")
+    data = read_chunked(data)
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
     require_sets(sets)
     sets = sets.subset(sets.weights > 0)

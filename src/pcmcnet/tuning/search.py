@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.chunked_data import read_chunked
 from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.compare import model_identity, unfitted_copy
 from pcmcnet.models import model_class
@@ -149,6 +150,7 @@ def tune(
     space = space.with_defaults(asdict(base.config))
     trials = _require_settings(trials, seed, device, timeout, space)
     # 2. Cut the data into training sets and held-out sets.
+    data, valid = read_chunked(data), read_chunked(valid)
     held_out = HeldOut.cut(data, valid, by, int(seed))
     identity = {**_identity(base, space, data, valid, by, int(seed)), "folds": held_out.n_folds}
     home = None if folder is None else as_path(folder)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData, ScannedData, Schema, read_wide
+from pcmcnet.data import ChoiceData, ChunkedData, Schema, read_wide
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, stored_values
 from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.files.tabular import read_table
@@ -66,7 +66,7 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
     ranks are choices among the remaining alternatives.
     """
     schema = getattr(model, "schema", None)
-    if isinstance(data, ChoiceData | ScannedData) or not isinstance(schema, Schema):
+    if isinstance(data, ChoiceData | ChunkedData) or not isinstance(schema, Schema):
         return first_choices(require_data(model, data))
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     if not schema.has_choices_in(rows.column_names):

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.columns.arrays import Categorical, Numeric, stored_values
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
@@ -201,6 +201,7 @@ class LatentClasses(ChoiceModel):
                 "person=<column> and fit with by='person'."
             )
         with_person = replace(schema.for_prediction(), person=column)
+        data = read_chunked(data)
         sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, with_person)
         earlier = self._read(history, chosen=True)
         for part in (sets, earlier):
