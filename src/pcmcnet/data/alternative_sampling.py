@@ -35,7 +35,7 @@ from pcmcnet.errors import InputError, SchemaError, did_you_mean
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
 
-DEFAULT_SAMPLE = 100  # alternatives of a set. docs/large-sets.md shows the bias of smaller samples
+DEFAULT_SAMPLE = 100  # alternatives of a set. docs/performance.md shows the bias of smaller samples
 
 
 @dataclass(frozen=True)
