@@ -12,14 +12,15 @@ tenth of hostile clients. Both alternate every ten seconds, so that other load o
 clients abandon large requests, send four megabytes of brackets or broken JSON, or send a head or a body byte by byte.
 
 With ``--large``, ten clients send requests for one set for ``--seconds`` per kind: in turn without other clients, while
-ten more clients ask for offers from 50 alternatives, for the rates of a set of 500, or for the probabilities of 500
-sets, and while all thirty of them do.
+ten more clients ask for offers from 50 alternatives, for the rates of a set of 500, for the probabilities of 500 sets,
+or for a market of 2,000 sets as CSV text, and while all forty of them do.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import multiprocessing
 import os
@@ -34,6 +35,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow.csv
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline
@@ -41,6 +43,7 @@ from pcmcnet.models import PCMCNet
 
 CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # TURN: seconds
 PER_KIND = 10  # clients with small requests, and clients with each kind of large request
+MARKET_SETS = 2_000
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
 
 
@@ -229,10 +232,17 @@ def large_requests(sets: list[dict[str, Any]]) -> dict[str, list[bytes]]:
         several = [row for j in range(len(sets)) for row in sets[(k + j) % len(sets)]["alternatives"]]
         return {**sets[k], "alternatives": (several * 10)[:n]}
 
+    def market(k: int) -> dict[str, Any]:
+        """Return a market of which the server does not know the table."""
+        text = io.BytesIO()
+        pyarrow.csv.write_csv(airline.simulate(MARKET_SETS, seed=1 + k), text)
+        return {"csv": text.getvalue().decode(), "scenarios": [["totalPrice *= 1.1"]]}
+
     return {
         "offers": [message("offer", {"set": wide(k, 50), "revenue": "totalPrice"}) for k in range(PER_KIND)],
         "rates": [message("rates", {"set": wide(k, 500)}) for k in range(PER_KIND)],
         "probabilities": [request((sets[k:] + sets[:k]) * 5) for k in range(PER_KIND)],
+        "markets": [message("market", market(k)) for k in range(PER_KIND)],
     }
 
 

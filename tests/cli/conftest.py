@@ -77,7 +77,7 @@ def environment() -> dict[str, str]:
 def spawn(*words: object) -> Result:
     """Run the program in a separate process."""
     run = subprocess.run(
-        [sys.executable, "-m", "pcmcnet.cli", *map(str, words)],
+        [sys.executable, "-m", "pcmcnet", *map(str, words)],
         capture_output=True,
         text=True,
         check=False,

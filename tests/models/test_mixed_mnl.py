@@ -35,6 +35,19 @@ def test_a_panel_of_normal_coefficients_is_recovered() -> None:
     assert "estimates change by up to" in str(model.summary())
 
 
+def test_a_large_simulation_error_is_a_caveat() -> None:
+    """With 10 draws, estimates depend on the draws; with 1,000, they hardly do."""
+    data = read(panel(60, normal_tastes), **PANEL)
+    rough, fine = (MixedMNL(draws=draws, starts=1).fit(data, progress=False) for draws in (10, 1000))
+    assert rough.record_.simulation.largest_shift > 0.5 > fine.record_.simulation.largest_shift
+    (caveat,) = rough.fit_caveats
+    shift = f"{rough.record_.simulation.largest_shift:.2f}"
+    assert caveat.startswith(f"with other draws, estimates would change by up to {shift} standard errors")
+    assert caveat.endswith("use more than 10 draws")
+    assert f"Caveat: {caveat}." in str(rough.summary())
+    assert fine.fit_caveats == ()
+
+
 def test_deviations_fixed_at_0_give_the_multinomial_logit() -> None:
     data = read(logit_choices(200, {"x": 1.0, "y": -0.5}), features=["x", "y"], person="person")
     mixed = MixedMNL(fixed={"sd[x]": 0.0, "sd[y]": 0.0}, draws=10, prior=0.0).fit(data, progress=False)

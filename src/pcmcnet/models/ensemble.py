@@ -336,6 +336,7 @@ class Ensemble(Wrapper):
             "options": ", ".join(f"{k}={v}" for k, v in self.config.options.items()),
             "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives"
             + (", with random weights for each member" if self.config.resample else ""),
+            **self._sign_facts(),
             "parameters": f"{self.num_parameters:,} in total",
         }
         rows = [

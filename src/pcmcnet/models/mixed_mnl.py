@@ -619,6 +619,7 @@ def _require_no_equal_cholesky(equal: Sequence[Sequence[str]]) -> None:
             )
 
 
+_MAX_SHIFT = 0.5  # standard errors by which estimates may change with other draws, without a caveat
 _MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own maximum may be at infinity
 
 
@@ -791,6 +792,18 @@ class MixedMNL(MixedPredictions):
             f"{record.simulation.largest_shift:.2f} standard errors"
         )
         return facts
+
+    @property
+    def fit_caveats(self) -> tuple[str, ...]:
+        """Warnings about the fitted model, as for every logit, and about a large simulation error."""
+        caveats, shift = super().fit_caveats, self._state.record.simulation.largest_shift
+        if shift <= _MAX_SHIFT:
+            return caveats
+        note = (
+            f"with other draws, estimates would change by up to {shift:.2f} standard errors, which the standard errors "
+            f"do not include: use more than {self.config.draws:,} draws"
+        )
+        return (*caveats, note)
 
     def _files(self) -> dict[str, bytes]:
         mixing = asdict(self.mixing_) | {"random": [[r.column, asdict(r.distribution)] for r in self.mixing_.random]}

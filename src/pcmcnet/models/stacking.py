@@ -442,6 +442,7 @@ class Stacking(ChainModel):
         fitted = dict(zip(labels, self.members_, strict=True))
         facts = {
             "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
+            **self._sign_facts(),
             "parameters": f"{self.num_parameters:,} in all",
         }
         if record.out_of_fold_nll is not None:

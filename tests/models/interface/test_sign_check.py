@@ -1,6 +1,7 @@
 """The check of expected signs: shares by hand, which columns it covers, and what a fit records."""
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,24 @@ def test_a_declared_sign_of_a_logit_is_reported_with_a_bound() -> None:
     assert f"Caveat: {caveat}." in str(model.summary())
     bounded = pn.MNL(formula="price", bounds={"price": (None, 0)}).fit(signed(), progress=False)
     assert bounded.sign_caveats == {}
+
+
+def test_summaries_state_the_result_of_each_declared_sign() -> None:
+    signs = {"price": "-", "minutes": "-"}
+    wrong = fitted(signed(signs=signs))  # the coefficient of minutes is 0
+    n = only_check(wrong).sets
+    expected = f"price -: right in 0.0% of {n} sampled choice sets; minutes -: no effect in 100% of {n} sampled choice"
+    assert expected in str(wrong.summary())
+    options: dict[str, Any] = {"hidden": (4,), "members": 1, "epochs": 1, "weight_decay": 0.1}
+    for model in (pn.PCMCNet(**options), pn.Ensemble(pn.PCMCNet(**options), 2), pn.Stacking(models=["mnl"])):
+        model.fit(signed(signs={"price": "-"}), progress=False)
+        assert re.search(rf"expected signs +price -: right in all {n} sampled choice sets\n", str(model.summary()))
+    assert "expected signs" not in str(fitted(signed(signs={})).summary())
+
+
+def test_a_share_that_is_not_quite_all_is_not_rounded_to_all() -> None:
+    check = SignCheck(column="price", sign="-", declared=True, wrong=0.0002, sets=5_000)
+    assert check.result == "right in 99.9% of 5,000 sampled choice sets"
 
 
 def test_a_sign_that_is_not_declared_is_reported_as_a_question() -> None:

@@ -35,7 +35,7 @@ from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
 from pcmcnet.models.interface.options import changed_options, make_config, with_parameters
 from pcmcnet.models.interface.prediction import chunks_log_proba, in_row_order, log_proba, require_probabilities
-from pcmcnet.models.interface.sign_check import SignCheck, check_signs
+from pcmcnet.models.interface.sign_check import SignCheck, check_signs, declared_signs_text
 from pcmcnet.progress import EpochCallback
 from pcmcnet.reports.formats import Summary, to_fragment
 from pcmcnet.reports.sections import Block, Facts, Table, note
@@ -427,7 +427,13 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return {
             "options": ", ".join(f"{name}={value}" for name, value in asdict(self.config).items()),
             "trained on": f"{table.choice_sets:,} choice sets, {alternatives}",
+            **self._sign_facts(),
         }
+
+    def _sign_facts(self) -> dict[str, str]:
+        """Return the entry of a summary on the declared signs, if there are any."""
+        signs = self.schema.signs
+        return {"expected signs": declared_signs_text(signs, self.table_.signs)} if signs else {}
 
     def add_table_facts(self, **facts: Any) -> None:
         """Replace the fitted record by one with more information about the training table.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,14 @@ class SignCheck:
     def is_held_at_zero(self) -> bool:
         """Whether a declared sign seems to be the reason why a model that obeys it has no effect of the column."""
         return self.declared and not self.is_wrong and self.no_effect > MAX_SHARE_WITHOUT_EFFECT
+
+    @property
+    def result(self) -> str:
+        """The result in a few words, such as "right in all 500 sampled choice sets"."""
+        if not self.wrong and self.no_effect > MAX_SHARE_WITHOUT_EFFECT:
+            return f"no effect in {self.no_effect:.0%} of {self.sets:,} sampled choice sets"
+        share = f"{1 - max(self.wrong, 0.001):.1%} of" if self.wrong else "all"
+        return f"right in {share} {self.sets:,} sampled choice sets"
 
     def sentence_without_effect(self) -> str:
         """Return a sentence without a final stop on a declared sign that holds an effect at zero."""
@@ -164,6 +172,23 @@ def check_signs(model: ChoiceModel, train: Sets) -> tuple[SignCheck, ...]:
         log.warning("expected signs were not checked, because a changed choice set cannot be predicted: %s", error)
         return ()
     return tuple(checks)
+
+
+def declared_signs_text(signs: Mapping[str, Sign], checks: Iterable[SignCheck]) -> str:
+    """Return the declared signs with the results of their check, as text for a summary.
+
+    Examples
+    --------
+    >>> price = SignCheck(column="price", sign="-", declared=True, wrong=0.0, sets=300)
+    >>> comfort = SignCheck(column="comfort", sign="+", declared=True, wrong=0.25, sets=300)
+    >>> declared_signs_text({"price": "-", "comfort": "+"}, [price, comfort])
+    'price -: right in all 300 sampled choice sets; comfort +: right in 75.0% of 300 sampled choice sets'
+    """
+    results = {check.column: check.result for check in checks}
+    columns: dict[str, list[str]] = {}
+    for column, sign in signs.items():
+        columns.setdefault(results.get(column, "not checked"), []).append(f"{column} {sign}")
+    return "; ".join(f"{', '.join(names)}: {result}" for result, names in columns.items())
 
 
 def _sign_check(column: str, sign: Sign, data: ChoiceData, rows: Ints, is_wrong: Bools) -> SignCheck:

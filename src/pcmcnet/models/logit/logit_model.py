@@ -364,7 +364,7 @@ class LogitModel(ChoiceModel):
             Level of confidence intervals to add, such as 0.95. By default, no intervals are shown.
         """
         kind = self._error_kind(errors)
-        facts = self._facts()
+        facts = {**self._facts(), **self._sign_facts()}
         facts["standard errors"] = kind
         if kind == "clustered":
             by = self.config.cluster or self.schema.group_column
