@@ -41,7 +41,7 @@ STAGES = [
         "models",
         "evaluation",
     ),
-    *("tuning", "insight", "decisions", "plots", "experiments", "serving", "cluster", "cli"),
+    *("tuning", "insight", "decisions", "designs", "plots", "experiments", "serving", "cluster", "cli"),
 ]
 EXTRAS = {
     "optuna",

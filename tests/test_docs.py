@@ -31,6 +31,7 @@ PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # tutorials 
 SLOW = {"axioms", "cluster", "compare", "context-effects", "decisions", "deephalo", "dpn", "elasticities", "explain"}
 SLOW |= {"export", "gallery", "importance", "large-tables", "lcl", "lmnl", "mixed-mnl", "nested-mnl", "pcmc", "pcmcnet"}
 SLOW |= {"reproduce", "rich-features", "scenarios", "simulators", "tcnet", "tests-and-tables", "tuning", "uncertainty"}
+SLOW |= {"designs"}
 COMMANDS = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 

@@ -75,6 +75,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         pn.leaderboard({"toy": data}, {"mnl": pn.MNL(), "uniform": pn.Uniform()}, folds=2, progress=False),
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),
         *(mixed.tastes(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
+        pn.design({"price": [1, 2], "brand": ["a", "b", "c"]}, tasks=3, starts=1),
         BootstrapResult(
             labels=("x",),
             values=np.ones(1),

@@ -14,6 +14,7 @@ from pcmcnet.decisions import (
     optimise_prices,
     write_offers,
 )
+from pcmcnet.designs import ChoiceDesign, design
 from pcmcnet.errors import PcmcNetError, StopFit
 from pcmcnet.evaluation import (
     BootstrapErrors,
@@ -101,6 +102,7 @@ __all__ = [
     "Calibrated",
     "CatalogueData",
     "ChoiceData",
+    "ChoiceDesign",
     "Comparison",
     "Constraints",
     "CrossNestedMNL",
@@ -149,6 +151,7 @@ __all__ = [
     "calibrate_constants",
     "compare",
     "delta",
+    "design",
     "elasticity",
     "evaluate",
     "explain",

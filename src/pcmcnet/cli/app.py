@@ -15,6 +15,7 @@ import typer
 from pcmcnet.cli.check import check, split
 from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
+from pcmcnet.cli.design import design
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.explain import explain
 from pcmcnet.cli.fit import fit
@@ -51,6 +52,12 @@ class LightCommand(Command):
     stage = "pcmcnet.evaluation"
 
 
+class DesignCommand(Command):
+    """A command that designs experiments."""
+
+    stage = "pcmcnet.designs"
+
+
 class TableCommand(Command):
     """A command that only reads tables. Like the commands of logits, it runs without PyTorch."""
 
@@ -61,7 +68,7 @@ class Program(HelpfulGroup):
     """The program, with its commands by topic."""
 
     topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Tables": ("check", "split", "datasets", "simulate"),
+        "Tables": ("check", "split", "datasets", "simulate", "design"),
         "Models": ("models", "fit", "tune", "compare", "leaderboard"),
         "A fitted model": ("show", "evaluate", "predict", "explain", "scenario", "optimise", "serve", "export"),
         "The paper": ("reproduce",),
@@ -81,6 +88,7 @@ for command in (compare, leaderboard, tune, explain, scenario, optimise, simulat
     app.command(cls=Command)(command)
 for table_command in (check, split, datasets, models):
     app.command(cls=TableCommand)(table_command)
+app.command(cls=DesignCommand)(design)
 for experiment in reproduce.registered_commands:
     experiment.cls = Command
 app.add_typer(reproduce)

@@ -1,0 +1,335 @@
+"""Find the tasks of a choice experiment that tell most about the coefficients: :func:`design`.
+
+The steps are those of every efficient design (Huber & Zwerina, 1996; Kessels, Goos & Vandebroek, 2006): code the
+attributes, represent the prior by draws, improve random designs by exchanges, keep the best one, and split its tasks
+into versions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.designs.attributes import (
+    Attributes,
+    Coding,
+    ProfileSpace,
+    Prohibition,
+    level_directions,
+    profile_space,
+)
+from pcmcnet.designs.choice_design import ChoiceDesign
+from pcmcnet.designs.exchange import Dominated, ExchangeProblem, improve, random_designs, split_into_versions
+from pcmcnet.designs.information import (
+    Criterion,
+    DeterminantCriterion,
+    LogitScores,
+    ModelScores,
+    RatioCriterion,
+    ScoreFunction,
+    ratio_gradients,
+)
+from pcmcnet.designs.prior import CoefficientPrior, coefficient_prior
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
+
+CriterionName = Literal["D", "Db", "C"]
+SEARCH_DRAWS = 16  # draws of the prior for all starts; the best ones are then improved with all draws
+POLISHED_STARTS = 2  # starts that are improved with all draws
+SAME_OPTIMUM = 1e-3  # relative difference of errors that counts as the same optimum
+MAX_SINGULAR = 1e8  # errors above this multiple of the scale mean that a coefficient is not identified
+
+
+def design(
+    attributes: Attributes,
+    *,
+    alternatives: int = 3,
+    tasks: int = 12,
+    versions: int = 1,
+    prior: Any = None,
+    criterion: CriterionName = "D",
+    none: bool = False,
+    cost: str | None = None,
+    categorical: Sequence[str] = (),
+    coding: Coding = "dummy",
+    signs: Mapping[str, str] | None = None,
+    prohibited: Iterable[Prohibition] = (),
+    dominated: Dominated = "allow",
+    balance: bool = True,
+    draws: int = 64,
+    starts: int = 10,
+    seed: int = 0,
+) -> ChoiceDesign:
+    """Design a choice experiment: choose the alternatives of each task such that the answers tell most.
+
+    Parameters
+    ----------
+    attributes
+        Levels of each attribute, as in ``{"price": [10, 15, 20], "brand": ["A", "B"]}``. Numeric attributes have one
+        coefficient, and attributes of text have one for each level but the first.
+    alternatives
+        Number of alternatives of a task, without the alternative "none". Default 3.
+    tasks
+        Number of tasks that a respondent answers. Default 12.
+    versions
+        Number of versions (blocks) of the survey. Each respondent answers the tasks of one version. Default 1.
+    prior
+        What is known about the coefficients: values such as ``{"price": -0.5, "brand[B]": 0.3}``, means with standard
+        deviations such as ``{"price": (-0.5, 0.2)}``, or a fitted model. Of a fitted MNL, the estimates and their
+        covariance are used; of any other model, its predicted probabilities of each task. Default: all coefficients
+        are 0, and all alternatives of a task are equally probable.
+    criterion
+        What is minimised: "D" (default), the D-error at the mean of the prior; "Db", the mean D-error over draws of the
+        prior; or "C", the variances of the ratios of all other coefficients to that of ``cost``, such as the
+        willingness to pay.
+    none
+        Whether each task has an alternative "none", with a constant. Default False.
+    cost
+        Numeric attribute in whose units the ratios of criterion "C" are. Default: none.
+    categorical
+        Numeric attributes that have one coefficient for each level but the first (none by default).
+    coding
+        Coding of categorical attributes: "dummy" (default) as in the logits of this library, or "effects".
+    signs
+        Expected signs, as in ``{"price": "-", "comfort": "+"}``, which define dominated alternatives. Categorical
+        levels with the sign "+" are listed from worst to best. Default: the signs of the prior.
+    prohibited
+        Combinations of levels that no alternative may have, as in ``[{"brand": "A", "price": [10, 15]}]`` (none by
+        default).
+    dominated
+        What to do about alternatives that are no better than another one of the task in any attribute, and worse in
+        one: "allow" (default), "avoid" them, or "place" a decoy in every task, which is dominated by some but not by
+        all of the others.
+    balance
+        Whether the levels of each attribute must occur equally often, up to one (default True).
+    draws
+        Number of draws of the prior for criteria "Db" and "C". Default 64.
+    starts
+        Number of random starts of the search. Default 10.
+    seed
+        Seed of the random number generator. Default 0.
+
+    Returns
+    -------
+    ChoiceDesign
+        The tasks. Print it for a report; ``to_frame()`` and ``save(path)`` give the table for the survey.
+
+    Raises
+    ------
+    InputError
+        If the attributes, the prior or the rules are not valid, if there are fewer choices than coefficients, or if no
+        design that follows the rules is found.
+
+    Examples
+    --------
+    >>> import pcmcnet as pn
+    >>> plan = pn.design({"price": [1, 2, 3], "brand": ["A", "B", "C"]}, tasks=6, prior={"price": -0.5}, starts=2)
+    >>> plan.to_arrow().column_names
+    ['version', 'task', 'alternative', 'price', 'brand']
+    >>> plan.level_counts()["brand"]
+    {'A': 6, 'B': 6, 'C': 6}
+    """
+    # 1. Check the options, and read the attributes and the prior.
+    require_number("alternatives", alternatives, whole=True, low=2)
+    for name, number in {"tasks": tasks, "versions": versions, "draws": draws, "starts": starts}.items():
+        require_number(name, number, whole=True, low=1)
+    require_number("seed", seed, whole=True, low=0)
+    require_word("criterion", criterion, get_args(CriterionName))
+    require_word("dominated", dominated, get_args(Dominated))
+    space = profile_space(attributes, none=none, categorical=categorical, coding=coding, prohibited=prohibited)
+    knowledge = coefficient_prior(space, prior)
+    directions = level_directions(space, signs or {}, knowledge.mean)
+    if dominated != "allow" and not directions.positions:
+        raise ConfigError(
+            f"dominated={dominated!r} needs the direction of an attribute: pass signs, as in signs={{'price': '-'}}, "
+            "or a prior."
+        )
+    if dominated == "place" and alternatives < 3:
+        raise ConfigError("dominated='place' needs at least three alternatives: a decoy, and two others.")
+    _require_enough_choices(space, tasks * versions, alternatives)
+    # 2. What the tasks tell, and how it becomes one number.
+    points = knowledge.draws(draws, seed) if criterion in ("Db", "C") else knowledge.mean[None]
+    scores = _score_function(space, knowledge, points)
+    rule = _criterion(criterion, knowledge, points, scores, cost)
+    problem = ExchangeProblem(
+        space=space,
+        tasks=tasks * versions,
+        alternatives=alternatives,
+        scores=scores,
+        criterion=rule,
+        balance=balance,
+        dominated=dominated,
+        directions=directions,
+    )
+    # 3. Improve random designs with a few draws of the prior, and the best ones with all draws.
+    rng = np.random.default_rng(seed)
+    few = points[:SEARCH_DRAWS]
+    rough = _score_function(space, knowledge, few)
+    search = replace(problem, scores=rough, criterion=_criterion(criterion, knowledge, few, rough, cost))
+    levels, values, broken = improve(search, random_designs(problem, starts, rng), rng)
+    _require_rules_kept(broken, problem)
+    values = np.where(broken > 0, np.inf, values)
+    best_starts = int((values < values.min() + SAME_OPTIMUM).sum())
+    best = int(values.argmin())
+    if len(few) < len(points):
+        levels, values, broken = improve(problem, levels[np.argsort(values)[:POLISHED_STARTS]], rng)
+        best = int(np.where(broken > 0, np.inf, values).argmin())
+    _require_identified(problem, levels[best])
+    # 4. Split its tasks into versions.
+    version = split_into_versions(space, levels[best], versions, rng)
+    order = np.argsort(version, kind="stable")
+    final = levels[best][order]
+    information = _information(scores, final) / versions
+    value = float(rule.value(information / np.outer(scores.scales, scores.scales)))
+    return ChoiceDesign(
+        space=space,
+        levels=final,
+        version=version[order] + 1,
+        criterion=criterion,
+        error=math.exp(value) * _unit(criterion, scores.scales),
+        information=information,
+        scores=scores,
+        directions=directions,
+        prior_mean=knowledge.mean,
+        starts=starts,
+        best_starts=best_starts,
+    )
+
+
+def read_options(path: str | Path) -> dict[str, Any]:
+    """Read the attributes and other options of :func:`design` from a TOML file.
+
+    Parameters
+    ----------
+    path
+        The file. Its tables are ``attributes``, and optionally ``prior``, ``signs`` and ``prohibited``.
+
+    Returns
+    -------
+    dict
+        Arguments of :func:`design`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, has no attributes, or names an unknown option.
+    """
+    try:
+        options = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected a TOML file: {error}.") from error
+    if not isinstance(options.get("attributes"), dict):
+        raise InputError(
+            f"{path}: expected a table [attributes] with the levels of each attribute, as in price = [10, 15, 20]."
+        )
+    known = set(inspect.signature(design).parameters)
+    if unknown := [name for name in options if name not in known]:
+        raise InputError(f"{path}: unknown option {unknown[0]!r}." + did_you_mean(unknown[0], known))
+    return options
+
+
+def _score_function(space: ProfileSpace, knowledge: CoefficientPrior, points: Floats) -> ScoreFunction:
+    if knowledge.model is not None:
+        return ModelScores(space, knowledge.model, space.scales(), {})
+    return LogitScores(space, points, space.scales())
+
+
+def _criterion(
+    name: str, knowledge: CoefficientPrior, points: Floats, scores: ScoreFunction, cost: str | None
+) -> Criterion:
+    """Return the criterion, or raise InputError if the prior does not define it."""
+    if name == "D":
+        return DeterminantCriterion()
+    if name == "Db":
+        if knowledge.is_certain:
+            raise ConfigError(
+                "criterion='Db' needs a prior with standard deviations, as in prior={'price': (-0.5, 0.2)}, or a "
+                "fitted MNL. For a prior of values, use criterion='D'."
+            )
+        return DeterminantCriterion()
+    if cost is None or cost not in knowledge.names:
+        hint = "" if cost is None else did_you_mean(cost, knowledge.names)
+        raise ConfigError(
+            f"criterion='C' needs cost, the numeric attribute in whose units the ratios are; got {cost!r}.{hint}"
+        )
+    k = knowledge.names.index(cost)
+    if knowledge.model is not None or not (np.sign(points[:, k]) == np.sign(knowledge.mean[k])).all():
+        raise InputError(
+            f"criterion='C': the ratios are not defined where the coefficient of {cost!r} is 0 or changes its sign. "
+            f"Pass a prior of {cost!r} whose mean is several standard deviations away from 0, as in "
+            f"prior={{{cost!r}: (-0.5, 0.1)}}."
+        )
+    if knowledge.mean[k] == 0:
+        raise InputError(f"criterion='C' needs a prior of {cost!r} other than 0, as in prior={{{cost!r}: -0.5}}.")
+    others = [other for other in range(len(knowledge.names)) if other != k]
+    return RatioCriterion(ratio_gradients(points, scores.scales, k, others))
+
+
+def _unit(criterion: str, scales: Floats) -> float:
+    """Return the factor from the error in units of the scales to the error of the coefficients themselves."""
+    return 1.0 if criterion == "C" else math.exp(-2 * float(np.log(scales).mean()))
+
+
+def _information(scores: ScoreFunction, levels: Ints) -> Floats:  # (T, J, K) -> (R, P, P)
+    """Return the information of tasks about the coefficients in their own units."""
+    z = scores(levels)
+    scaled = (z.swapaxes(-1, -2) @ z).sum(axis=0)
+    information: Floats = scaled * np.outer(scores.scales, scores.scales)
+    return information
+
+
+# -- Designs that cannot be estimated, or do not exist -----------------------------------------------------------------
+
+
+def _require_enough_choices(space: ProfileSpace, tasks: int, alternatives: int) -> None:
+    """Raise InputError if the tasks have fewer degrees of freedom than there are coefficients."""
+    freedom = tasks * (alternatives - 1 + int(space.none))
+    if freedom < len(space.names):
+        sizes = {attribute.name: len(attribute.names) for attribute in space.attributes}
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise InputError(
+            f"{tasks} tasks of {alternatives} alternatives tell about at most {freedom} coefficients, but the "
+            f"attributes have {len(space.names)} ({sizes[largest]} of them of {largest!r}): use more tasks, versions "
+            f"or alternatives, or fewer levels of {largest!r}."
+        )
+
+
+def _require_rules_kept(broken: Floats, problem: ExchangeProblem) -> None:
+    """Raise InputError if every design breaks a rule."""
+    if (broken == 0).any():
+        return
+    rules = [
+        *(["prohibited combinations"] if problem.space.prohibitions else []),
+        *(["balance=True"] if problem.balance else []),
+        *([f"dominated={problem.dominated!r}"] if problem.dominated != "allow" else []),
+        "different alternatives in each task",
+    ]
+    raise InputError(
+        f"no design of {problem.tasks} tasks follows all rules ({', '.join(rules)}); the best of {len(broken)} starts "
+        f"breaks {broken.min():g} of them. Set balance=False, remove prohibitions, use fewer alternatives or more "
+        "levels, or raise starts."
+    )
+
+
+def _require_identified(problem: ExchangeProblem, levels: Ints) -> None:
+    """Raise InputError, with the name of a coefficient, if the best design does not identify all coefficients."""
+    z = problem.scores(levels)
+    information = (z.swapaxes(-1, -2) @ z).sum(axis=0).mean(axis=0)
+    values, vectors = np.linalg.eigh(information)
+    if values[0] * MAX_SINGULAR < values[-1]:
+        worst = np.abs(vectors[:, 0])
+        names = [problem.space.names[k] for k in np.flatnonzero(worst > 0.1 * worst.max())]
+        raise InputError(
+            f"the coefficients {', '.join(names)} cannot be told apart by any design that follows the rules. "
+            "Remove one of their levels or a prohibition, or use more tasks."
+        )
