@@ -81,6 +81,7 @@ from pcmcnet.models import (
     WithConstants,
     load,
 )
+from pcmcnet.models.logit.user_terms import term
 from pcmcnet.storage import package_version
 from pcmcnet.tuning import Tuning, tune
 
@@ -172,6 +173,7 @@ __all__ = [
     "submarkets",
     "swait_louviere",
     "table",
+    "term",
     "tune",
     "vuong",
     "wald",

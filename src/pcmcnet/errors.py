@@ -48,6 +48,10 @@ class ConfigError(InputError):
     """An option has an unknown name or an impossible value."""
 
 
+class UndefinedTermError(ConfigError):
+    """A formula contains a transformation that is neither built in nor defined by ``pcmcnet.term``."""
+
+
 class ChainError(InputError):
     """A rate matrix has no unique stationary distribution."""
 

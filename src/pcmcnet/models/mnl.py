@@ -64,7 +64,7 @@ class MNL(LogitModel):
         design = self._learn_design(sets, wtp_space=config.wtp_space) if design is None else design
         # 2. The parameters, and the likelihood at their starting values. All coefficients must be identified.
         form = design.form
-        within = self._parameters(design, form.names, form.null_values)
+        within = self._parameters(design, form.names, form.start_values)
         columns = design.at(within.start).matrix(sets)
         problem = LogitLikelihood.from_matrix(columns, sets.offsets, chosen, sets.expansion)
         require_identified(problem.z, form.columns, within)

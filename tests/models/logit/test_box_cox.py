@@ -49,7 +49,7 @@ def test_values_that_overflow_are_infinite_without_a_warning() -> None:
 
 PLAIN = UtilityForm(("time", "cost"))
 WTP = UtilityForm(("time", "cost", "constant[car]", "known"), cost="cost", offset="known")
-BOTH = UtilityForm(("boxcox(time)", "cost"), curves=("time",), cost="cost")
+BOTH = UtilityForm(("boxcox(time)", "cost"), curves=("lambda[time]",), cost="cost")
 
 
 def test_parameters_are_named_after_their_meaning() -> None:

@@ -283,11 +283,11 @@ def test_saved_estimates_keep_fixed_and_bounded_coefficients(data: ChoiceData, t
 
 
 def test_unsupported_exponents_and_wtp_space_are_refused(data: ChoiceData) -> None:
-    with pytest.raises(ConfigError, match=r"exponents is not supported by .*MNL: fix them, as in boxcox\(time, 0.5\)"):
+    with pytest.raises(ConfigError, match=r"'lambda\[price\]' is not supported by .*MNL: fix .* boxcox\(time, 0.5\)"):
         LatentClassMNL(formula="boxcox(price)").fit(data)
     with pytest.raises(ConfigError, match=r"wtp_space is not supported by .*MNL: use willingness_to_pay"):
         LatentClassMNL(formula="price + minutes", wtp_space="price").fit(data)
-    with pytest.raises(ConfigError, match=r"exponents is not supported by MixedMNL: fix them"):
+    with pytest.raises(ConfigError, match=r"'lambda\[price\]' is not supported by MixedMNL: fix an exponent"):
         MixedMNL(formula="boxcox(price)").fit(data)
 
 

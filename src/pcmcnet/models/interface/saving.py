@@ -16,7 +16,7 @@ from typing import Any
 
 from pcmcnet.data import Schema
 from pcmcnet.data.describe import require_description
-from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, printable
+from pcmcnet.errors import ArtifactError, ConfigError, UndefinedTermError, did_you_mean, printable
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.encoders import require_encoders
 from pcmcnet.models.interface.fitted import FittedModel, TrainingTable, record_from_dict, record_to_dict
@@ -403,7 +403,7 @@ def _load_error(path: Path, manifest: Mapping[str, Any], error: Exception) -> Ar
         return ArtifactError(
             f"{path} was saved by pcmcnet {short_line(theirs)}, a newer version than {ours}: {first}; upgrade pcmcnet."
         )
-    if isinstance(error, ArtifactError):
+    if isinstance(error, ArtifactError | UndefinedTermError):
         return ArtifactError(f"{path}: {why}")
     return ArtifactError(f"{path}: the saved model is incomplete or altered ({why}).")
 

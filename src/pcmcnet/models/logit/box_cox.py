@@ -44,6 +44,7 @@ def box_cox_slope(x: Floats, exponent: float) -> Floats:
 # parameters there are no lambda and mu, and b = beta. Three specifications are nonlinear:
 #
 #     Box-Cox         the exponent lambda of a column boxcox(x) of X is a parameter          (Box & Cox, 1964)
+#     user terms      a column f(x; lambda) of X has parameters that a user has named        (`user_terms.py`)
 #     WTP space       b_cost = beta_cost, and b_k = -beta_cost beta_k for the others         (Train & Weeks, 2005)
 #     scales          the rows of X in choice sets of group g are multiplied by mu_g         (Swait & Louviere, 1993)
 #
@@ -67,8 +68,9 @@ class LinearisedUtility(NamedTuple):
 class UtilityForm(NamedTuple):
     """Description of how a utility depends on its parameters.
 
-    The utility has L columns. ``curves`` lists the J columns of the table with a Box-Cox exponent to estimate, and
-    ``scales`` the names of the G scale parameters. In WTP space, ``cost`` is the column in whose units the other
+    The utility has L columns. ``curves`` lists the names of the J parameters of transformations, such as Box-Cox
+    exponents, with their starting values (1 by default), and ``scales`` the names of the G scale parameters. In WTP
+    space, ``cost`` is the column in whose units the other
     parameters are measured.
     """
 
@@ -77,6 +79,7 @@ class UtilityForm(NamedTuple):
     cost: str | None = None
     offset: str | None = None
     scales: tuple[str, ...] = ()
+    curve_starts: tuple[float, ...] = ()
 
     @property
     def is_linear(self) -> bool:
@@ -88,12 +91,19 @@ class UtilityForm(NamedTuple):
         """Names of the K = L + J + G parameters."""
         unchanged = (self.cost, self.offset)
         betas = (c if self.cost is None or c in unchanged else f"wtp[{c}]" for c in self.columns)
-        return (*betas, *(f"lambda[{curve}]" for curve in self.curves), *self.scales)
+        return (*betas, *self.curves, *self.scales)
+
+    @property
+    def start_values(self) -> Floats:
+        """Values (K,) at the start: 0 for coefficients, 1 for exponents and scales, and those of user terms."""
+        starts = self.curve_starts or (1.0,) * len(self.curves)
+        return np.array([*[0.0] * len(self.columns), *starts, *[1.0] * len(self.scales)])
 
     @property
     def null_values(self) -> Floats:
-        """Values (K,) under the null hypothesis and at the start: 0 for coefficients, 1 for exponents and scales."""
-        return np.repeat([0.0, 1.0], [len(self.columns), len(self.curves) + len(self.scales)])
+        """Values (K,) under the null hypothesis: 1 for Box-Cox exponents and scales, 0 for other parameters."""
+        curves = [float(name.startswith("lambda[")) for name in self.curves]
+        return np.array([*[0.0] * len(self.columns), *curves, *[1.0] * len(self.scales)])
 
     def exponents(self, values: Floats) -> Floats:  # (K,) -> (J,)
         """Return the exponents lambda."""

@@ -19,7 +19,7 @@ from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
 from pcmcnet.data.columns.connected import connected_groups
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.outside import with_filled_outside_features
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, UndefinedTermError, did_you_mean
 from pcmcnet.models.logit.box_cox import LinearisedUtility, UtilityForm
 from pcmcnet.models.logit.factor_coding import (
     SLOPE,
@@ -32,6 +32,7 @@ from pcmcnet.models.logit.factor_coding import (
     read_code,
 )
 from pcmcnet.models.logit.formula import (
+    EXPONENT,
     Factor,
     Formula,
     Term,
@@ -45,6 +46,7 @@ from pcmcnet.models.logit.formula import (
     with_offset,
 )
 from pcmcnet.models.logit.scale_groups import ScaleGroups
+from pcmcnet.models.logit.user_terms import fingerprint, require_same_term, user_term
 
 # -- Dummy variables of labels, for constants and alternative-specific coefficients ------------------------------------
 
@@ -183,7 +185,7 @@ def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = T
     (factor,) = numeric
     code = design.codes[factor.column]
     assert isinstance(code, NumberCode)
-    return factor.divisor * (code.scale if factor.function == "standardise" else 1.0)
+    return factor.divisor * (code.scale if factor.function == "standardise" else factor.unit)
 
 
 def _nonlinearity(design: Design, term: Term, numeric: list[Factor]) -> str:
@@ -193,7 +195,7 @@ def _nonlinearity(design: Design, term: Term, numeric: list[Factor]) -> str:
     if numeric[0].function not in _LINEAR_FUNCTIONS:
         return f"{numeric[0]} is not linear"
     for other in design.terms.terms:
-        shared = any(factor.column == numeric[0].column for factor in other.factors)
+        shared = any(numeric[0].column in factor.columns for factor in other.factors)
         disjoint = term.labels and other.labels and not {*term.labels} & {*other.labels}
         if other is not term and shared and not disjoint:
             return f"the term {other} also depends on it"
@@ -240,7 +242,8 @@ class Design:
     columns: tuple[str, ...]
     cost: str | None = None  # in WTP space, the column in whose units the other parameters are
     offset: str | None = None  # the column with a coefficient of 1
-    exponents: Mapping[str, float] = field(default_factory=dict)  # of Box-Cox terms that estimate one; default 1
+    by_term: bool = False  # whether each term has Box-Cox exponents of its own, or each column
+    exponents: Mapping[str, float] = field(default_factory=dict)  # parameters of transformations; default: the start
     groups: tuple[LabelGroup, ...] = ()  # of labels that no chain of choice sets connects with the reference
     scale: ScaleGroups | None = None  # groups of choice sets whose utilities have their own scale
     multipliers: Floats | None = None  # (G,) scales of the groups; default 1
@@ -248,9 +251,22 @@ class Design:
     @cached_property
     def form(self) -> UtilityForm:
         """Description of how the coefficients depend on the parameters."""
-        curves = dict.fromkeys(f.column for term in self.terms.terms for f in term.factors if f.is_curve)
+        curves = {
+            self._curve(term, factor, name): start
+            for term in self.terms.terms
+            for factor in term.factors
+            for name, start in factor.parameters.items()
+        }
         scales = () if self.scale is None else self.scale.names
-        return UtilityForm(self.columns, tuple(curves), self.cost, self.offset, scales)
+        return UtilityForm(self.columns, tuple(curves), self.cost, self.offset, scales, tuple(curves.values()))
+
+    def _curve(self, term: Term, factor: Factor, parameter: str) -> str:
+        """Return the name of a parameter of a transformation."""
+        of_column = factor.column if parameter == EXPONENT and not factor.is_user_term else str(factor)
+        if not self.by_term:
+            return f"{parameter}[{of_column}]"
+        several = sum(bool(f.parameters) for f in term.factors) > 1
+        return f"{parameter}[{term}, {of_column}]" if several else f"{parameter}[{term}]"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -277,6 +293,7 @@ class Design:
         cost: str | None = None,
         scale: str | None = None,
         leave_out: frozenset[str] = frozenset(),
+        by_term: bool = False,
     ) -> Design:
         """Learn a design from the training part.
 
@@ -303,6 +320,8 @@ class Design:
             scale of 1. If None (default), all choice sets have the same scale.
         leave_out
             Features that ``.`` does not include.
+        by_term
+            Whether each term has Box-Cox exponents of its own. By default, all terms with a column share its exponent.
         """
         # 1. The terms of the utility: replace every dot by columns, and add the offset.
         data, base = with_filled_outside_features(data), dict(base or {})
@@ -314,7 +333,7 @@ class Design:
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         inside = np.ones(len(data.rows), np.bool_) if data.outside is None else ~data.outside
         codes: dict[str, Code] = {}
-        for name in dict.fromkeys(f.column for t in terms.terms for f in t.factors):
+        for name in dict.fromkeys(name for t in terms.terms for f in t.factors for name in f.columns):
             column = find_column(name, data)
             if name in data.features and name != data.schema.outside_feature:
                 column = column.take(np.flatnonzero(inside))
@@ -327,7 +346,9 @@ class Design:
                     picked = (np.cumsum(inside) - 1)[chosen[inside[chosen]]]
                 codes[name] = learn_levels(column, picked, least=least, base=base.get(name))
         # 3. The names of the columns: apply the design to a table without rows.
-        design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), ())
+        design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), (), by_term=by_term)
+        for factor in {f for t in terms.terms for f in t.factors if f.is_user_term}:
+            user_term(str(factor.function)).require_valid(_user_columns(factor, data, codes), str(factor))
         no_rows = data.subset([])
         names = design._build(no_rows)[1]
         if not names:
@@ -353,8 +374,7 @@ class Design:
     def matrix(self, data: ChoiceData, slope_in: str | None = None) -> Floats:  # -> (N, L)
         """Return the design matrix, with a row for each alternative, multiplied by the scales of the choice sets.
 
-        If ``slope_in`` is a Box-Cox column, return the derivative of the matrix with respect to the exponent of that
-        column.
+        If ``slope_in`` is a parameter of a transformation, return the derivative of the matrix in this parameter.
         """
         numbers, names = self._build(data, slope_in)
         if tuple(names) != self.columns:
@@ -459,7 +479,7 @@ class Design:
     def _features(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
         """Return the columns of a term with features, with values of 0 for the outside option."""
         numbers, names = self._term(term, data, slope_in)
-        covers_outside = term.labels or any(factor.column == data.schema.outside_feature for factor in term.factors)
+        covers_outside = term.labels or any(data.schema.outside_feature in factor.columns for factor in term.factors)
         if data.outside is None or covers_outside:
             return numbers, names
         return np.where(data.outside[:, None], 0.0, numbers), names
@@ -478,27 +498,44 @@ class Design:
         #    then the dummy variable of a cell of their cross table.
         parts, cells = [], len(term.factors) > 1
         for factor in term.factors:
-            column, code = _column(factor, data), self.codes[factor.column]
+            column, code = _column(factor.column, data), self.codes[factor.column]
             full = self._keeps_reference(term, factor, data)
-            coded = self._with_exponent(factor, slope_in)
+            if factor.is_user_term:
+                parts.append((self._user_values(term, factor, data, slope_in)[:, None], [str(factor)]))
+                continue
+            coded = self._with_exponent(term, factor, slope_in)
             place = partial(row_name, data)
             numbers, endings = factor_columns(coded, column, code, data.offsets, full=full, place=place)
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
-        # 2. Their products; the derivative in an exponent is 0 for a term without it.
+        # 2. Their products; the derivative in a parameter is 0 for a term without it.
         numbers, names = reduce(interaction, parts)
-        if slope_in is not None and not any(f.is_curve and f.column == slope_in for f in term.factors):
+        if slope_in is not None and slope_in not in [
+            self._curve(term, f, p) for f in term.factors for p in f.parameters
+        ]:
             numbers = np.zeros_like(numbers)
         if cells and (self.terms.constants or not (term.labels or term.key in self._individual)):
             return numbers[:, 1:], names[1:]  # the cells sum to a constant: collinear, or without effect
         return numbers, names
 
-    def _with_exponent(self, factor: Factor, slope_in: str | None) -> Factor:
-        """Return a Box-Cox factor with its exponent, or its derivative if ``slope_in`` is the column of the factor."""
-        if not factor.is_curve:
+    def _with_exponent(self, term: Term, factor: Factor, slope_in: str | None) -> Factor:
+        """Return a Box-Cox factor with its exponent, or its derivative if ``slope_in`` is this exponent."""
+        if not factor.parameters:
             return factor
-        function = SLOPE if factor.column == slope_in else factor.function
-        return replace(factor, function=function, numbers=(self.exponents.get(factor.column, 1.0),))
+        name = self._curve(term, factor, EXPONENT)
+        function = SLOPE if name == slope_in else factor.function
+        return replace(factor, function=function, numbers=(self.exponents.get(name, 1.0),))
+
+    def _user_values(self, term: Term, factor: Factor, data: ChoiceData, slope_in: str | None) -> Floats:  # -> (N,)
+        """Return the values of a user's function, or its derivative if ``slope_in`` is one of its parameters."""
+        defined = user_term(str(factor.function))
+        names = {name: self._curve(term, factor, name) for name in defined.parameters}
+        values = [self.exponents.get(names[name], start) for name, start in defined.parameters.items()]
+        columns = _user_columns(factor, data, self.codes)
+        for name, curve in names.items():
+            if curve == slope_in:
+                return defined.slopes(columns, values, name) / factor.divisor
+        return defined.values(columns, values) / factor.divisor
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
         """Return True if every level needs a coefficient, because the formula lacks the term without this factor."""
@@ -507,7 +544,8 @@ class Design:
             return rest not in self._individual if rest else not self.terms.constants
         if term.labels and len(term.factors) == 1:  # the levels sum to 1 for these alternatives
             return not self.terms.constants
-        varies = term.labels or any(f.column in data.features for f in term.factors if f != factor)
+        others = (name for f in term.factors if f != factor for name in f.columns)
+        varies = term.labels or any(name in data.features for name in others)
         return bool(varies) and rest not in self._feature_terms
 
     @cached_property
@@ -542,17 +580,32 @@ class Design:
             "offset": self.offset,
             **({"groups": [asdict(group) for group in self.groups]} if self.groups else {}),
             **({} if self.scale is None else {"scale": asdict(self.scale)}),
+            **({"by_term": True} if self.by_term else {}),
+            **({"user_terms": self._user_terms()} if self._user_terms() else {}),
         }
+
+    def _user_terms(self) -> dict[str, Any]:
+        """Return the facts that show whether the functions of user terms are the same when the design is read."""
+        factors = {f.function: f for term in self.terms.terms for f in term.factors if f.is_user_term}
+        facts = {}
+        for name, factor in factors.items():
+            codes = [code for c in factor.columns if isinstance(code := self.codes[c], NumberCode)]
+            points = [code.mean + code.scale * np.array([-0.5, 0.0, 1.0]) for code in codes]
+            points[0] = points[0] / factor.unit
+            facts[str(name)] = fingerprint(user_term(str(name)), points)
+        return facts
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Design:
         """Build a design from the result of :meth:`to_dict`."""
         try:
+            for name, saved in entries.get("user_terms", {}).items():
+                require_same_term(str(name), saved)
             codes = {name: read_code(code) for name, code in entries["codes"].items()}
             labels = None if entries["labels"] is None else read_code(entries["labels"])
             assert labels is None or isinstance(labels, LevelCode)
             terms = parse_formula(entries["resolved"])
-            _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
+            _ = [codes[name] for term in terms.terms for factor in term.factors for name in factor.columns]
             if len(entries["names"]) > MAX_COLUMNS:
                 raise ValueError(f"too many columns: {len(entries['names']):,}")
             columns, cost, offset = tuple(map(str, entries["names"])), entries["cost"], entries["offset"]
@@ -564,17 +617,47 @@ class Design:
             if not {name for group in groups for name in group.labels} <= {*(labels.levels if labels else ())}:
                 raise ValueError("unknown labels of a group of labels")
             scale = None if entries.get("scale") is None else ScaleGroups.from_dict(entries["scale"])
-            return cls(entries["formula"], terms, codes, labels, columns, cost, offset, groups=groups, scale=scale)
+            return cls(
+                entries["formula"],
+                terms,
+                codes,
+                labels,
+                columns,
+                cost,
+                offset,
+                by_term=bool(entries.get("by_term", False)),
+                groups=groups,
+                scale=scale,
+            )
+        except (ArtifactError, UndefinedTermError):
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
                 f"the saved design is incomplete or damaged ({error!r}): save the model again."
             ) from error
 
 
-def _column(factor: Factor, data: ChoiceData) -> Column:
+def _column(name: str, data: ChoiceData) -> Column:
     """Return a column with a value for each alternative."""
-    column = find_column(factor.column, data)
-    return column if factor.column in data.features else column.take(data.set_of_alternative)
+    column = find_column(name, data)
+    return column if name in data.features else column.take(data.set_of_alternative)
+
+
+def _user_columns(factor: Factor, data: ChoiceData, codes: Mapping[str, Code]) -> list[Floats]:  # -> k x (N,)
+    """Return the columns of a user's function, or raise SchemaError if they are not numbers or have missing values."""
+    columns = []
+    for name, unit in zip(factor.columns, (factor.unit, *[1.0] * len(factor.others)), strict=True):
+        column = _column(name, data)
+        if not isinstance(column, Numeric) or isinstance(codes[name], LevelCode):
+            raise SchemaError(f"{factor}: expected a numeric column, but {name!r} is {column.kind}.")
+        values = column.values.astype(np.float64)
+        if np.isnan(values).any():
+            raise SchemaError(
+                f"{factor}: column {name!r} has {int(np.isnan(values).sum())} missing values, which terms of your own "
+                f"do not support: fill them in."
+            )
+        columns.append(values / unit)
+    return columns
 
 
 def interaction(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:

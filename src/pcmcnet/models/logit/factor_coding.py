@@ -163,6 +163,8 @@ def _transformed(
     factor: Factor, values: Floats, code: NumberCode, offsets: Ints, place: RowName
 ) -> tuple[Floats, list[str]]:
     """Return the transformed numbers, divided by the divisor of the factor, and the suffixes of the column names."""
+    if factor.function != "standardise":  # its mean and scale are those of the column
+        values = values / factor.unit
     if factor.function == "piecewise":
         return _bins(values, factor.numbers) / factor.divisor, _bin_suffixes(factor.numbers)
     if factor.function == "standardise":
@@ -207,6 +209,6 @@ def _require_positive(factor: Factor, values: Floats, place: RowName, *, zero: b
     if bad.size:
         term, bound = f"{factor.function}({backquoted(factor.column)})", ">= 0" if zero else "> 0"
         raise SchemaError(
-            f"{term}: expected values {bound} in column {factor.column!r}, got {values[bad[0]]:g} in "
+            f"{term}: expected values {bound} in column {factor.column!r}, got {values[bad[0]] * factor.unit:g} in "
             f"{place(int(bad[0]))}; {bad.size} such values. Use another transformation, or correct the column."
         )

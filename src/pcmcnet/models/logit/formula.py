@@ -13,9 +13,11 @@ A first part of ``0`` or ``1`` alone, or a third part of ``0`` alone, is empty, 
 
 A ``.`` stands for all features in the first part and for all individual-level columns in the second part, except
 columns with a term of their own. A term is a product of factors joined by ``:``. A factor is a column or a
-transformation of a column. A factor can be divided by a number to change its unit, as in ``cost/100``. Names that are
-not plain words are written in backticks, as in `total price`. A backtick inside a name is doubled. A generic term with
-labels in brackets, such as ``cost[car, taxi]``, applies only to these alternatives, which share the coefficient.
+transformation of a column. A factor or the column inside it can be divided by a number to change its unit, as in
+``cost/100`` or ``square(cost/100)``. Transformations that users define (``user_terms.py``) may have several columns.
+Names that are not plain words are written in backticks, as in `total price`. A backtick inside a name is doubled. A
+generic term with labels in brackets, such as ``cost[car, taxi]``, applies only to these alternatives, which share the
+coefficient.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Column, Columns, Numeric
-from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
+from pcmcnet.errors import ConfigError, InputError, SchemaError, UndefinedTermError, did_you_mean
+from pcmcnet.models.logit.user_terms import is_user_term, user_term
 
 log = logging.getLogger("pcmcnet")
 
@@ -44,6 +47,7 @@ FUNCTIONS: dict[str, tuple[int, float]] = {
     "piecewise": (1, inf),
     "boxcox": (0, 1),  # the exponent, which is estimated if it is left out
 }
+EXPONENT = "lambda"  # parameter of boxcox(x)
 _ARGUMENTS = {
     "piecewise": "increasing knots, as in piecewise(time, 30, 60)",
     "boxcox": "at most one exponent, as in boxcox(time, 0.5)",
@@ -66,23 +70,42 @@ def backquoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Factor:
-    """A column, with an optional transformation and divisor."""
+    """A column, with an optional transformation and divisor.
+
+    ``unit`` divides the column inside the transformation. ``others`` are the further columns of a transformation that a
+    user has defined.
+    """
 
     column: str
     function: str | None = None
     numbers: tuple[float, ...] = ()
     divisor: float = 1.0
+    unit: float = 1.0
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         name = backquoted(self.column)
-        inside = ", ".join([name, *map(plain_number, self.numbers)])
+        name = name if self.unit == 1 else f"{name}/{plain_number(self.unit)}"
+        inside = ", ".join([name, *map(backquoted, self.others), *map(plain_number, self.numbers)])
         text = name if self.function is None else f"{self.function}({inside})"
         return text if self.divisor == 1 else f"{text}/{plain_number(self.divisor)}"
 
     @property
-    def is_curve(self) -> bool:
-        """Whether the factor has an exponent to estimate."""
-        return self.function == "boxcox" and not self.numbers
+    def columns(self) -> tuple[str, ...]:
+        """All columns of the factor."""
+        return (self.column, *self.others)
+
+    @property
+    def is_user_term(self) -> bool:
+        """Whether a user has defined the transformation."""
+        return self.function is not None and self.function not in FUNCTIONS
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Parameters of the transformation to estimate, such as the exponent, with their starting values."""
+        if self.function == "boxcox" and not self.numbers:
+            return {EXPONENT: 1.0}
+        return dict(user_term(self.function).parameters) if self.function and self.is_user_term else {}
 
 
 @dataclass(frozen=True)
@@ -247,32 +270,53 @@ class _Parser:
         kind, word = self._next()
         if kind not in ("name", "quoted"):
             raise self._syntax_error("the name of a column", got=word)
-        function: str | None = None
-        column, numbers = _unquoted(word), tuple[float, ...]()
         if kind == "name" and self._take("("):
-            function, (column, numbers) = word, self._arguments(word)
+            factor = self._transformation(word)
+            return replace(factor, divisor=self._divisor(factor.column))
+        return Factor(_unquoted(word), divisor=self._divisor(_unquoted(word)))
+
+    def _divisor(self, column: str) -> float:
+        """Parse the number after a slash, or return 1."""
         divisor = self._number() if self._take("/") else 1.0
         if divisor == 0:
             raise ConfigError(f"formula {self.text!r}: {column} is divided by 0.")
-        return Factor(column, function, numbers, divisor)
+        return divisor
 
-    def _arguments(self, function: str) -> tuple[str, tuple[float, ...]]:
-        """Parse the column and the numeric arguments of a transformation, up to its closing bracket."""
-        if function not in FUNCTIONS:
+    def _transformation(self, function: str) -> Factor:
+        """Parse the columns and the numeric arguments of a transformation, up to its closing bracket."""
+        if function not in FUNCTIONS and not is_user_term(function):
             hint = did_you_mean(function, FUNCTIONS)
-            raise ConfigError(f"formula {self.text!r}: unknown transformation {function!r}.{hint}")
-        kind, column = self._next()
-        if kind not in ("name", "quoted"):
-            raise self._syntax_error(f"a column in {function}(...)", got=column)
-        numbers = []
+            raise UndefinedTermError(
+                f"formula {self.text!r}: unknown transformation {function!r}.{hint} A transformation of your own must "
+                f"be defined first, with pcmcnet.term({function!r}, function)."
+            )
+        column = self._column_in(function)
+        unit, others, numbers = self._divisor(column), list[str](), list[float]()
         while self._take(","):
-            numbers.append(self._number())
+            if function in FUNCTIONS:
+                numbers.append(self._number())
+            else:
+                others.append(self._column_in(function))
         if not self._take(")"):
             raise self._syntax_error("')'")
+        if function not in FUNCTIONS:
+            expected = user_term(function).n_columns
+            if 1 + len(others) != expected or len({column, *others}) < expected:
+                raise ConfigError(
+                    f"formula {self.text!r}: {function} takes {expected} different column{'s' * (expected > 1)}."
+                )
+            return Factor(column, function, unit=unit, others=tuple(others))
         least, most = FUNCTIONS[function]
         if not least <= len(numbers) <= most or sorted(set(numbers)) != numbers:
             raise ConfigError(f"formula {self.text!r}: {function} takes {_ARGUMENTS.get(function, 'only a column')}.")
-        return _unquoted(column), tuple(numbers)
+        return Factor(column, function, tuple(numbers), unit=unit)
+
+    def _column_in(self, function: str) -> str:
+        """Parse the name of a column in the brackets of a transformation."""
+        kind, column = self._next()
+        if kind not in ("name", "quoted"):
+            raise self._syntax_error(f"a column in {function}(...)", got=column)
+        return _unquoted(column)
 
     def _number(self) -> float:
         kind, word = self._next()
@@ -320,21 +364,22 @@ def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Fo
     # 2. Only numeric columns can be transformed.
     for term in resolved.terms:
         for factor in term.factors:
-            column, changed = find_column(factor.column, data), factor.function is not None or factor.divisor != 1
-            if changed and not isinstance(column, Numeric):
-                raise SchemaError(f"{factor}: expected a numeric column, but {factor.column!r} is categorical.")
+            for name in factor.columns:
+                column, changed = find_column(name, data), factor.function is not None or factor.divisor != 1
+                if changed and not isinstance(column, Numeric):
+                    raise SchemaError(f"{factor}: expected a numeric column, but {name!r} is categorical.")
     # 3. A term of the first or third part varies within a choice set; a term of the second part does not.
     for term in (*resolved.generic, *resolved.specific):
         if term.labels:
             _require_present(term, data)
-        elif not any(f.column in data.features for f in term.factors):
+        elif not any(name in data.features for f in term.factors for name in f.columns):
             raise SchemaError(
                 f"the term {term} is the same for all alternatives of a choice set, so it has no effect: interact it "
                 f"with a feature ({term}:FEATURE), or move it after '|' for a coefficient per alternative."
             )
     for term in resolved.individual:
         for factor in term.factors:
-            if factor.column in data.features:
+            if any(name in data.features for name in factor.columns):
                 raise SchemaError(
                     f"the term {term} after the first '|' contains a feature: move it after a second '|'."
                 )
@@ -397,7 +442,7 @@ def _require_present(term: Term, data: ChoiceData) -> None:
 
 def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
     """Return a term for each column that has no term of its own."""
-    used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
+    used = {t.factors[0].column for t in named if len(t.factors) == 1 and not t.factors[0].others} | leave_out
     return [Term((Factor(name),)) for name in columns if name not in used]
 
 

@@ -175,6 +175,8 @@ def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
         formula = parse_formula(f"| {text}")  # individual columns are the second part of a utility
     except ConfigError as error:
         raise ConfigError(f"{expected}: {error}") from error
+    if written := [f for term in formula.individual for f in term.factors if f.is_user_term]:
+        raise ConfigError(f"{expected}, got {written[0]}: terms of your own are supported in utilities only.")
     if formula.constants is False:
         raise ConfigError(f"{expected}, got {text!r}: membership always has a constant.")
     return formula.individual, formula.individual_dot

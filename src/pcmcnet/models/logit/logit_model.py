@@ -93,6 +93,9 @@ class LogitConfig:
         Individual-level column whose groups, such as surveys, have their own scale of utility: the error variance may
         differ between groups. The scale of the largest group is 1, or that of a group in ``base``, as in
         {"survey": "RP"}. Default: one scale for all choice sets.
+    exponents
+        Whether all terms boxcox(x) with the same "column" share an exponent (default), or each "term" has its own. The
+        parameters of terms defined by users are treated alike: those of equal factors are the same, or not.
     errors
         Standard errors in the summary: "classical" (inverse Hessian), "robust" (sandwich) or "clustered" (sandwich with
         scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
@@ -122,6 +125,7 @@ class LogitConfig:
     offset: str | None = None
     wtp_space: str | None = None
     scale: str | None = None
+    exponents: Literal["column", "term"] = "column"
     errors: Errors | Literal["auto"] = "auto"
     cluster: str | None = None
     max_iter: int = 200
@@ -134,6 +138,7 @@ class LogitConfig:
         parse_formula(self.formula)
         require_number("min_chosen", self.min_chosen, whole=True, low=0)
         require_number("max_iter", self.max_iter, whole=True, low=1)
+        require_word("exponents", self.exponents, ("column", "term"))
         require_word("errors", self.errors, ("auto", *get_args(Errors)))
         control = checked_control(self.fixed, self.bounds, self.start)
         for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
@@ -419,7 +424,7 @@ class LogitModel(ChoiceModel):
             facts["convergence"] = str(self.estimates_.convergence)
         if self.design_.cost is not None:
             facts["wtp in units of"] = self.design_.cost
-        if self.design_.form.curves:
+        if any(name.startswith("lambda[") for name in self.design_.form.curves):
             facts["lambdas tested against"] = "1"
         if (groups := self.design_.scale) is not None:
             facts["scales"] = f"by {groups.column}, 1 for {groups.reference}; tested against 1"
@@ -481,6 +486,7 @@ class LogitModel(ChoiceModel):
             cost=wtp_space,
             scale=config.scale,
             leave_out=leave_out,
+            by_term=config.exponents == "term",
         )
 
     def _require_linear(self, design: Design) -> Design:
@@ -489,8 +495,8 @@ class LogitModel(ChoiceModel):
         if design.scale is not None:
             raise ConfigError(f"scale is not supported by {name}: use mnl, nested-mnl or mixed-mnl.")
         if not design.form.is_linear:
-            option = "wtp_space" if design.cost else "estimating Box-Cox exponents"
-            remedy = "use willingness_to_pay()" if design.cost else "fix them, as in boxcox(time, 0.5)"
+            option = "wtp_space" if design.cost else f"estimating {design.form.curves[0]!r}"
+            remedy = "use willingness_to_pay()" if design.cost else "fix an exponent, as in boxcox(time, 0.5)"
             raise ConfigError(f"{option} is not supported by {name}: {remedy}, or use mnl.")
         return design
 

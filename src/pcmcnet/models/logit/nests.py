@@ -412,7 +412,7 @@ class NestModel(LogitModel):
         config, logsums, shares = self.config, record.logsum_names, record.shares
         usual = nest_bounds(logsums, shares, config.bounds)
         require_within(usual, logsums, fixed=config.fixed, start=config.start)
-        start = np.concatenate([design.form.null_values, np.ones(len(logsums)), np.full(len(shares), 0.5)])
+        start = np.concatenate([design.form.start_values, np.ones(len(logsums)), np.full(len(shares), 0.5)])
         return self._parameters(design, (*design.names, *logsums, *shares), start, usual)
 
     def _start_at_mnl(
