@@ -237,6 +237,17 @@ def test_every_form_of_the_network_can_be_exported(options: dict[str, Any], tmp_
     check(fitted, sets, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param({name: 2}, marks=pytest.mark.slow) for name in ("members", "classes"))],
+    ids=str,
+)
+def test_factored_rates_can_be_exported_for_sets_of_any_size(options: dict[str, Any], tmp_path: Path) -> None:
+    model = PCMCNet(**{**QUICK, "rank": 3, **options})
+    model.fit(ChoiceData.from_long(rows(draw([4] * 40, 1)), **ROLES), progress=False)
+    check(model, draw([3, 1, 200, 7, 2], seed=9, new=0.3), tmp_path)
+
+
 @pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_rates_of_very_different_sizes_are_kept(members: int, tmp_path: Path) -> None:
     model = PCMCNet(**QUICK, utility="none", members=members)

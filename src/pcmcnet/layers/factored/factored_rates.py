@@ -173,8 +173,9 @@ class FactoredRates(nn.Module):
         d0, d = self.who.in_features if self.who else individual.shape[-1], self.what.in_features
         if alternatives.ndim != 3 or alternatives.shape[-1] != d:
             raise InputError(f"alternatives: expected shape (B, J, {d}), got {(*alternatives.shape,)}.")
-        if individual.shape != (len(alternatives), d0):
-            raise InputError(f"individual: expected shape {(len(alternatives), d0)}, got {(*individual.shape,)}.")
+        sets = alternatives.shape[0]  # len() would make it a constant of exported graphs
+        if individual.shape != (sets, d0):
+            raise InputError(f"individual: expected shape {(sets, d0)}, got {(*individual.shape,)}.")
 
 
 def _product(layer: nn.Linear, x: Tensor) -> Tensor:  # (..., D) -> (..., H)
