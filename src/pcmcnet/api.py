@@ -1,6 +1,7 @@
 """The public names of pcmcnet, as ``import pcmcnet`` provides them. No other module may import every subpackage."""
 
 from pcmcnet.data import CatalogueData, ChoiceData, PairTable, ScannedData, Schema
+from pcmcnet.data.history import ChoiceHistory, history
 from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.decisions import (
     Constraints,
@@ -40,6 +41,7 @@ from pcmcnet.evaluation import (
     wald,
 )
 from pcmcnet.evaluation.model_bootstrap import BootstrapResult, bootstrap
+from pcmcnet.evaluation.sequential_prediction import predict_sequence
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
@@ -104,6 +106,7 @@ __all__ = [
     "CatalogueData",
     "ChoiceData",
     "ChoiceDesign",
+    "ChoiceHistory",
     "Comparison",
     "Constraints",
     "CrossNestedMNL",
@@ -158,6 +161,7 @@ __all__ = [
     "explain",
     "factored_distribution",
     "hausman_mcfadden",
+    "history",
     "horowitz",
     "leaderboard",
     "likelihood_ratio",
@@ -167,6 +171,7 @@ __all__ = [
     "optimise_offers",
     "optimise_prices",
     "order_effects",
+    "predict_sequence",
     "scenario",
     "score_test",
     "stationary_distribution",
