@@ -1,6 +1,8 @@
 """The public names of pcmcnet, as ``import pcmcnet`` provides them. No other module may import every subpackage."""
 
 from pcmcnet.data import CatalogueData, ChoiceData, PairTable, ScannedData, Schema
+from pcmcnet.data.choice_based import wesml
+from pcmcnet.data.control_function import ControlFunction, control_function
 from pcmcnet.data.history import ChoiceHistory, history
 from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.decisions import (
@@ -109,6 +111,7 @@ __all__ = [
     "ChoiceHistory",
     "Comparison",
     "Constraints",
+    "ControlFunction",
     "CrossNestedMNL",
     "DeepHalo",
     "DerivedEstimates",
@@ -154,6 +157,7 @@ __all__ = [
     "bootstrap_errors",
     "calibrate_constants",
     "compare",
+    "control_function",
     "delta",
     "design",
     "elasticity",
@@ -182,6 +186,7 @@ __all__ = [
     "tune",
     "vuong",
     "wald",
+    "wesml",
     "willingness_to_pay",
     "write_offers",
 ]

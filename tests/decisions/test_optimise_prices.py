@@ -9,6 +9,7 @@ from scipy.special import lambertw
 
 import pcmcnet as pn
 from choice_tables import largest, read
+from pcmcnet.datasets import market
 from pcmcnet.errors import ConfigError, InputError
 
 CATALOGUE = {
@@ -137,7 +138,7 @@ def test_a_probability_that_rises_with_price_is_noted(data: pn.ChoiceData, caplo
         assert len(model.sign_caveats) == notes
         caplog.clear()
         for options in ({"bounds": (1.0, 3.0)}, {"ladder": [1.0, 3.0]}):
-            result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", **options)
+            result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", exogenous=True, **options)
             assert len(result.notes) == len(result.to_dict()["notes"]) == notes
             for text in (str(result), result.to_markdown(), *result.notes):
                 assert (sentence in text) == bool(notes)
@@ -156,10 +157,28 @@ def test_prices_note_wrong_signs_outside_the_catalogue(data: pn.ChoiceData) -> N
     model = pn.MNL(formula="piecewise(price, 3) + quality + delay | 0", fixed=fixed)
     model.fit(read(table, features=["price", "quality", "delay"]))
     assert set(model.sign_caveats) == {"price", "delay"}
-    result = pn.optimise_prices(
-        model, {**CATALOGUE, "price": [0.0, 1.5, 2.0, 2.5], "delay": [0.0] * 4}, outside="0", bounds=(1.0, 2.9)
-    )
+    catalogue = {**CATALOGUE, "price": [0.0, 1.5, 2.0, 2.5], "delay": [0.0] * 4}
+    result = pn.optimise_prices(model, catalogue, outside="0", bounds=(1.0, 2.9), exogenous=True)
     assert result.notes == tuple(model.sign_caveats.values())
+
+
+def test_prices_that_may_be_endogenous_are_noted(caplog: Any) -> None:
+    """The note is left out if the model has a control function, or if the caller says that prices are exogenous."""
+    data = pn.ChoiceData.from_long(market.simulate(300, seed=0), **market.ROLES)
+    stage = pn.control_function(data, "price", instruments=["cost"])
+    shelf = {"product": ["a", "b", "c"], "price": [3.0, 3.2, 3.4], "advertising": [0.0] * 3, "cost": [0.0] * 3}
+    naive = pn.MNL(formula="price + advertising").fit(data)
+    result = pn.optimise_prices(naive, shelf, outside="c")
+    assert len(result.notes) == 1
+    assert "treats 'price' as exogenous" in result.notes[0]
+    assert "Use pn.control_function, or pass exogenous=True" in caplog.text
+    assert result.notes[0] in str(result)
+    caplog.clear()
+    assert not pn.optimise_prices(naive, shelf, outside="c", exogenous=True).notes
+    corrected = pn.MNL(formula="price + advertising + price_residual").fit(stage.data)
+    shelf |= {"price_residual": [0.0] * 3}
+    assert not pn.optimise_prices(corrected, shelf, outside="c").notes
+    assert not caplog.text
 
 
 def test_prices_stay_within_their_bounds(data: pn.ChoiceData) -> None:

@@ -35,6 +35,14 @@ def optimise(
     customers: Annotated[
         float | None, typer.Option(help="With --inventory: number of customers that the stock must serve.")
     ] = None,
+    exogenous: Annotated[
+        bool,
+        typer.Option(
+            "--exogenous",
+            help="With --price: prices of the training table did not depend on demand, as in a survey; leaves out the "
+            "warning that they may.",
+        ),
+    ] = False,
     outside: Annotated[str | None, typer.Option(help="Label of the outside option, which is always available.")] = None,
     individual: Annotated[
         Repeated,
@@ -105,7 +113,7 @@ def optimise(
             "expected either --revenue COLUMN to optimise the offer or --price COLUMN to optimise the prices."
         )
     pricing: dict[str, Any] = {"cost": cost, "ladder": ladder, "bounds": bounds}
-    pricing |= {"inventory": inventory, "customers": customers}
+    pricing |= {"inventory": inventory, "customers": customers, "exogenous": exogenous or None}
     if price is None and (superfluous := [name for name, value in pricing.items() if value is not None]):
         raise ConfigError(f"--{superfluous[0]} applies only to prices: add --price.")
     constraints = _constraints(size, capacity, at_least, at_most, always, never)
@@ -135,7 +143,7 @@ def optimise(
         shown = optimise_offer(estimator, catalogue, str(revenue), constraints=constraints, current=today, **for_one)
         result = shown.to_dict()
     else:
-        pricing |= _allowed_prices(bounds, ladder)
+        pricing |= {**_allowed_prices(bounds, ladder), "exogenous": exogenous}
         restrictions = None if constraints == type(constraints)() else constraints
         shown = optimise_prices(estimator, catalogue, price, constraints=restrictions, **pricing, **for_one)
         result = shown.to_dict()

@@ -17,6 +17,7 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
+from pcmcnet.data.control_function import residual_name
 from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.constraints import Constraints
@@ -150,6 +151,7 @@ def optimise_prices(
     inventory: Revenue | None = None,
     customers: float | None = None,
     starts: int = 4,
+    exogenous: bool = False,
     time_limit: float = 60.0,
     seed: int = 0,
 ) -> Prices:
@@ -188,6 +190,10 @@ def optimise_prices(
     starts
         Number of gradient searches (4 by default), which start from the best price lists out of the current prices and
         64 random lists. One more search starts from the current prices.
+    exogenous
+        Whether the prices of the training table did not depend on unobserved demand, as in a survey with designed
+        prices or in an experiment. If False (default) and the model has no :func:`pcmcnet.control_function` for the
+        price, a note warns that its effect may be biased.
     time_limit
         Time limit for the search on a ladder, in seconds (60 by default).
     seed
@@ -220,7 +226,7 @@ def optimise_prices(
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     margin = _margin(model, offered, price, cost)
     before = offered.numbers(price, price)
-    notes = _wrong_signs(margin, offered, before)
+    notes = (*_wrong_signs(margin, offered, before), *_endogeneity(model, price, exogenous))
     # 2. Prices from a ladder: a search over offers.
     if ladder is not None:
         steps = np.unique(np.asarray(ladder, np.float64))
@@ -288,6 +294,19 @@ def _wrong_signs(margin: Margin, offered: Catalogue, prices: Floats) -> tuple[st
     )
     log.warning("%s", sentence)
     return (sentence, *caveats.values())
+
+
+def _endogeneity(model: ChoiceModel, price: str, exogenous: bool) -> tuple[str, ...]:
+    """Return a sentence on prices that may depend on unobserved demand, and log it."""
+    if exogenous or residual_name(price) in model.schema.features:
+        return ()
+    sentence = (
+        f"the model treats {price!r} as exogenous: if sellers set prices by demand that is not in the table, such as "
+        f"quality, customers seem less sensitive to prices than they are, and optimal prices are too high. Use "
+        f"pn.control_function, or pass exogenous=True for prices of a survey or an experiment"
+    )
+    log.warning("%s", sentence)
+    return (sentence,)
 
 
 def _bounds(

@@ -40,6 +40,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.concurrency import raise_if_interrupted
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.control_function import ControlFunction
 from pcmcnet.data.resampling import fit_seed, resample
 from pcmcnet.errors import ArtifactError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.bootstrap import expanded_tail, relabel_classes, resampled_units
@@ -326,10 +327,20 @@ class Draw(NamedTuple):
 
 
 def fit_replicate(
-    model: ChoiceModel, data: ChoiceData, source: np.random.SeedSequence, groups: ArrayLike
+    model: ChoiceModel,
+    data: ChoiceData,
+    source: np.random.SeedSequence,
+    groups: ArrayLike,
+    first_stage: ControlFunction | None = None,
 ) -> ChoiceModel:
-    """Return the model fitted to a resample of the groups, with its classes numbered as in the model."""
-    replicate = model._replicate(resample(data, source, groups), fit_seed(source))
+    """Return the model fitted to a resample of the groups, with its classes numbered as in the model.
+
+    If there is a first stage, it is estimated on the resample too.
+    """
+    train = resample(data, source, groups)
+    if first_stage is not None:
+        train = first_stage.refit(train.weights).data
+    replicate = model._replicate(train, fit_seed(source))
     if isinstance(model, LatentClassMNL) and isinstance(replicate, LatentClassMNL):
         values = replicate.estimates_.values
         relabelled = relabel_classes(model, values)
@@ -344,6 +355,7 @@ def bootstrap(
     statistic: Statistic,
     *,
     by: str | ArrayLike = "person",
+    first_stage: ControlFunction | None = None,
     replicates: int = 100,
     level: float = 0.95,
     kind: IntervalKind = "percentile",
@@ -371,6 +383,9 @@ def bootstrap(
         Units to resample: "person" (default) for persons if the table declares them, and otherwise rankings or choice
         sets; the name of the choice-set column for choice sets; another column; or an array with one value per choice
         set.
+    first_stage
+        First stage of a control function, if the model was fitted to ``first_stage.data``. It is estimated again in
+        each replicate. Default None: the model has no first stage.
     replicates
         Number of replicates, each of which is a fit. Default 100, which is enough for standard errors and rough
         intervals; use 1,000 for precise intervals.
@@ -426,6 +441,7 @@ def bootstrap(
     if not callable(statistic):
         raise InputError(f"statistic: expected a function of a model, got {type(statistic).__name__}.")
     sets = require_training_sets(model, data)
+    _require_first_stage(first_stage, sets)
     groups, unit, n_units = resampled_units(sets, by)
     labels, values = statistic_values(statistic(model))
     if not np.isfinite(values).all():
@@ -433,9 +449,11 @@ def bootstrap(
         raise InputError(f"statistic: expected finite numbers for the model, but {unknown[0]!r} is not finite.")
     # 2. Fit the replicates that are not yet in the run folder.
     sources = np.random.SeedSequence(seed).spawn(replicates)
-    compute = partial(_draw, model, sets, statistic, labels, groups)
+    compute = partial(_draw, model, sets, statistic, labels, groups, first_stage=first_stage)
     store = (
-        None if run_folder is None else _DrawStore.of(as_path(run_folder), model, sets, groups, seed, labels, values)
+        None
+        if run_folder is None
+        else _DrawStore.of(as_path(run_folder), model, sets, groups, seed, labels, values, first_stage)
     )
     with nullcontext() if store is None else sole_writer(store.folder):
         draws = _compute_draws(compute, sources, store, threads() if workers is None else workers, progress)
@@ -461,6 +479,16 @@ def bootstrap(
     )
 
 
+def _require_first_stage(first_stage: ControlFunction | None, sets: ChoiceData) -> None:
+    """Raise InputError unless the choice sets are those of the first stage, if there is one."""
+    if first_stage is None:
+        return
+    if not isinstance(first_stage, ControlFunction):
+        raise InputError(f"first_stage: expected a ControlFunction, got {type(first_stage).__name__}.")
+    if first_stage.data.fingerprint() != sets.fingerprint():
+        raise InputError("first_stage: the model was fitted to other choice sets: fit it to first_stage.data.")
+
+
 def _draw(
     model: ChoiceModel,
     sets: ChoiceData,
@@ -468,12 +496,13 @@ def _draw(
     labels: Sequence[str],
     groups: ArrayLike,
     source: np.random.SeedSequence,
+    first_stage: ControlFunction | None = None,
 ) -> Draw:
     """Return the statistic of a replicate, or the message of the error that its fit or its statistic raised."""
     raise_if_interrupted()
     try:
         with without_warnings():  # the warnings of the first fit apply
-            result = statistic_values(statistic(fit_replicate(model, sets, source, groups)))
+            result = statistic_values(statistic(fit_replicate(model, sets, source, groups, first_stage)))
     except StopIteration as error:  # it would end the iteration over the replicates
         raise RuntimeError("the statistic raised StopIteration") from error
     except (PcmcNetError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -529,6 +558,7 @@ class _DrawStore:
         seed: int,
         labels: Sequence[str],
         values: Floats,
+        first_stage: ControlFunction | None = None,
     ) -> _DrawStore:
         """Return the store of a bootstrap with these arguments."""
         plan = {
@@ -539,6 +569,8 @@ class _DrawStore:
             "seed": int(seed),
             "statistic": dict(zip(labels, values.tolist(), strict=True)),
         }
+        if first_stage is not None:
+            plan["first stage"] = first_stage.source.fingerprint()
         return cls(folder, parse_json(json.dumps(plan)))
 
     def open(self, replicates: int) -> dict[int, Draw]:

@@ -249,6 +249,8 @@ _PRICE_NAMES = {"totalprice", "totalcost", "totcost", "travelcost", "ticketprice
 _DURATIONS = {"duration", "wait", "waiting", "delay", "ivt", "ovt", "ivtt", "ovtt", "traveltime", "tottime"}
 _TIME_WORDS = {"time", "tt", "minutes", "hours"}
 _MOMENTS = {"dep", "departure", "arr", "arrival", "start", "begin", "end", "day", "clock", "stay", "until", "before"}
+_MOMENTS |= {"since"}  # time_since of a history: tastes for variety and habits have opposite signs
+_DERIVED = {"residual"}  # the residual of a price stands for unobserved quality
 _MONEY = {"eur", "€", "usd", "$", "gbp", "£", "chf", "cad", "aud", "jpy", "¥", "sek", "nok", "dkk", "cents", "dollars"}
 
 
@@ -259,6 +261,8 @@ def expected_signs(schema: Schema) -> dict[str, Sign]:
     --------
     >>> expected_signs(Schema(choice_set="trip", features=["totalPrice", "depTime", "ivt", "seats"]))
     {'totalPrice': '-', 'ivt': '-'}
+    >>> expected_signs(Schema(choice_set="trip", features=["price_residual", "time_since"]))
+    {}
     """
     return {**dict(_guessed_signs(schema)), **schema.signs}
 
@@ -269,6 +273,8 @@ def _guessed_signs(schema: Schema) -> Iterator[tuple[str, Sign]]:
         if name in schema.kinds or name in (schema.categorical or ()):
             continue
         words = {word.lower() for word in _WORD.findall(name)}
+        if words & _DERIVED:
+            continue
         is_duration = bool(words & _DURATIONS) or (bool(words & _TIME_WORDS) and not words & _MOMENTS)
         if is_price(schema, name) or is_duration:
             yield name, "-"
