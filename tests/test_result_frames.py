@@ -71,6 +71,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         *(pn.offer_frontier(logit, catalogue, "price", sizes=[1, 2], individual=person),),
         pn.optimise_offers(logit, catalogue, {"income": [1.0], "purpose": ["work"]}, "price"),
         *(pn.likelihood_ratio(smaller, logit), pn.table([smaller, logit]), pn.delta(logit, "minutes / price")),
+        pn.control_function(data, "price", instruments=["minutes"]),
         *(pn.bootstrap_errors(logit, data, 5, progress=False), pn.compare({"mnl": logit}, data, 2, progress=False)),
         pn.leaderboard({"toy": data}, {"mnl": pn.MNL(), "uniform": pn.Uniform()}, folds=2, progress=False),
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),

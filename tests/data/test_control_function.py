@@ -75,7 +75,9 @@ def test_the_first_stage_is_least_squares_on_all_other_columns() -> None:
     assert 0.6 < stage.r_squared < 0.7  # 0.6^2 + 0.3^2 of 0.7 is the variance of cost and advertisement
     assert stage.f_statistic > 1_000
     assert "F of the instruments" in str(stage)
-    assert stage.to_frame().shape == (5, 4)
+    frame = stage.to_frame()
+    assert frame["coefficient"].tolist() == stage.coefficients.tolist()
+    np.testing.assert_allclose(frame["z"], stage.coefficients / np.sqrt(np.diag(stage.covariance)))
 
 
 def test_categories_and_individual_columns_are_regressors() -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.data.choice_data import ChoiceData
@@ -33,6 +34,7 @@ from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.outside import with_blank_outside_features
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 from pcmcnet.reports.formats import ResultContent, Summary
+from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
 
 log = logging.getLogger("pcmcnet")
@@ -148,8 +150,13 @@ class ControlFunction:
         return Summary(f"First stage of {self.price}", facts, ("", "coef", "std err", "z"), tuple(rows), self.caveats)
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame with a row for each regressor."""
-        return self.summary().to_frame()
+        """Return a pandas data frame indexed by regressor, with columns coefficient, std_error and z."""
+        errors = np.sqrt(np.diag(self.covariance))
+        with np.errstate(divide="ignore"):
+            z = self.coefficients / errors
+        columns = {"regressor": self.names, "coefficient": self.coefficients, "std_error": errors, "z": z}
+        table = pa.table({name: list(values) for name, values in columns.items()})
+        return data_frame(table, index="regressor", instead="coefficients and covariance")
 
     def _content(self) -> ResultContent:
         return self.summary()._content()

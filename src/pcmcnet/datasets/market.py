@@ -51,7 +51,7 @@ ROLES: dict[str, Any] = {
 
 PURCHASES = 5  # purchases of a household
 _BASE, _COST, _ADVERTISING, _QUALITY = 3.0, 0.6, 0.3, 0.5  # coefficients of the price
-_MARKET_UTILITY = 6.0  # of the products, so that about half of the customers of a market buy one
+_MARKET_UTILITY = 5.0  # of the products, so that about a quarter of the customers of a market buy nothing
 
 
 def simulate(sets: int, *, seed: int) -> pa.Table:
