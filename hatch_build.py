@@ -22,7 +22,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = Path("src/pcmcnet")
-LIBRARIES = {"training/compiled_steps.c": "training/libsteps.so", "models/tree_growth.c": "models/libtrees.so"}
+LIBRARIES = {
+    "training/compiled_steps.c": "training/libsteps.so",
+    "models/tree_growth.c": "models/libtrees.so",
+    "models/logit/hierarchical_steps.c": "models/logit/libhierarchical.so",
+}
 # gnu11: unlike ISO C, GNU C may fuse a product and a sum into one instruction.
 # -fno-math-errno: without errno, a square root is one instruction.
 # -Wno-psabi: functions with vectors as arguments are inlined.

@@ -21,6 +21,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "boosted": _FOREST,
     "cdm": {"ridge": 1.0},
     "dpn": {"hidden": 4, **_SHORT},
+    "hb-mnl": {"chains": 2, "burn_in": 20, "draws": 40, "thin": 1},
     "lc-mnl": {"classes": 2, "starts": 1},
     "lmnl": {"hidden": (4,), **_SHORT},
     "mixed-mnl": {"draws": 16},

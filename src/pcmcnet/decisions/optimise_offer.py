@@ -60,7 +60,7 @@ from pcmcnet.decisions.offer_value import (
     expected_revenue,
 )
 from pcmcnet.errors import InputError
-from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL, PCMCNet, Stacking
+from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, HierarchicalMNL, MixedMNL, NestedMNL, PCMCNet, Stacking
 from pcmcnet.models.networks.chain_network import AveragedChains
 from pcmcnet.models.networks.factored_network import FactoredMixture, FactoredNetwork
 from pcmcnet.models.networks.neural_model import NeuralModel
@@ -98,8 +98,15 @@ def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> Offer
 
 
 def fixed_draws(model: ChoiceModel) -> int | None:
-    """Return the number of draws that represent the taste distribution of a mixed logit, or None for other models."""
-    return sum(m.config.draws for m in _members(model) if isinstance(m, MixedMNL)) or None
+    """Return the number of draws of tastes in a mixed or hierarchical logit, or None for other models."""
+    return sum(map(_number_of_draws, _members(model))) or None
+
+
+def _number_of_draws(model: ChoiceModel) -> int:
+    """Return the number of draws of a model with random coefficients, or 0 for other models."""
+    if isinstance(model, MixedMNL):
+        return model.config.draws
+    return model.population_.number if isinstance(model, HierarchicalMNL) else 0
 
 
 def _members(model: ChoiceModel) -> list[ChoiceModel]:
@@ -145,7 +152,7 @@ def _weighted_members(members: list[ChoiceModel]) -> list[tuple[ChoiceModel, flo
 def _log_factors(model: ChoiceModel, sets: ChoiceData) -> tuple[Floats, Floats] | None:
     """Return the weights (P, K) of a model's chains, and their log u and log v side by side (N, K, 2 r)."""
     if not isinstance(model, PCMCNet):
-        mixture = None if isinstance(model, MixedMNL) else model.as_logits(sets)
+        mixture = None if isinstance(model, MixedMNL | HierarchicalMNL) else model.as_logits(sets)
         return None if mixture is None else (mixture[0], np.stack([0.0 * mixture[1], mixture[1]], axis=2))
     if model.spec_.rank is None:
         return None
@@ -200,7 +207,7 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
     """Return the members as mixtures of logits, or None if a member is not such a mixture or has too many draws."""
-    if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
+    if sum(map(_number_of_draws, members)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
         return None
     weights, attraction = [], []
     for member in members:

@@ -23,6 +23,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "cross-nested-mnl": "cross_nested_mnl.CrossNestedMNL",
         "lc-mnl": "latent_class_mnl.LatentClassMNL",
         "mixed-mnl": "mixed_mnl.MixedMNL",
+        "hb-mnl": "hierarchical_mnl.HierarchicalMNL",
     },
     "Networks with utilities": {
         "tastenet": "tastenet.TasteNet",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from pcmcnet.models.ensemble import Ensemble as Ensemble
     from pcmcnet.models.fate import FATE as FATE
     from pcmcnet.models.feta import FETA as FETA
+    from pcmcnet.models.hierarchical_mnl import HierarchicalMNL as HierarchicalMNL
     from pcmcnet.models.interface.chain_model import ChainModel as ChainModel
     from pcmcnet.models.interface.choice_model import ChoiceModel as ChoiceModel
     from pcmcnet.models.interface.parse_options import parse_options as parse_options

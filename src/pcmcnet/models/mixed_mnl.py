@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import spread
+from pcmcnet.data.columns.ragged import consecutive_indices, spread
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
+from pcmcnet.models.interface.known_people import KnownPeople, persons_of
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.sign_check import SignCheck
@@ -52,6 +53,7 @@ from pcmcnet.models.logit.logit_model import (
 from pcmcnet.models.logit.maximum_likelihood import StartsRecord
 from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood, SimulatedMaximum, SimulatedSearch
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
+from pcmcnet.models.logit.person_draws import mean_probabilities, posterior_weights
 from pcmcnet.models.logit.random_coefficients import (
     NORMAL_BASED,
     Distribution,
@@ -290,7 +292,7 @@ class FittedMixture(FittedLogit):
     mean_designs: Mapping[str, IndividualDesign]  # covariates of the means of random coefficients, by coefficient
 
 
-class MixedPredictions(LogitModel):
+class MixedPredictions(LogitModel, KnownPeople):
     """Base class of the mixed logit: predictions and tastes of a fitted model."""
 
     config: MixedMNLConfig
@@ -433,6 +435,59 @@ class MixedPredictions(LogitModel):
         shown = [k for k in range(len(mixing.columns)) if k != cost_column and (all_vary or k in random)]
         names = tuple(f"wtp[{mixing.labels[k]}]" for k in shown)
         return ConditionalCoefficients(ids, names, means[:, shown], deviations[:, shown])
+
+    def predict_proba_given(self, data: Any, history: Any) -> Floats:
+        """Return choice probabilities for persons whose earlier choices are known.
+
+        The draws of a person are weighted by the likelihood of the earlier choices, as in :meth:`conditional`.
+
+        Parameters
+        ----------
+        data
+            Choice sets to predict, or a table with the columns of the model's schema and the person column.
+        history
+            Earlier choice sets with known choices, as choice sets or as a table. Persons without earlier choices are
+            predicted as new people.
+
+        Returns
+        -------
+        Probabilities (n_rows,) in the order of the rows, with 0 for unavailable rows.
+
+        Raises
+        ------
+        InputError
+            If each choice set has its own coefficients, or a table has no person column.
+        """
+        if self.schema.person is None or self.config.by == "set":
+            raise InputError(
+                "earlier choices can be used only if each person has one set of coefficients: read the table with "
+                "person=<column> and fit with by='person'."
+            )
+        sets, earlier = self._read_people(data), self._read_history(history)
+        persons = self._persons(earlier, None)
+        index = {person: n for n, person in enumerate(persons_of(earlier)[persons.first])}
+        of_set = np.array([index.get(person, -1) for person in persons_of(sets)], np.int64)
+        # 1. New people, whose draws have equal weights.
+        out = np.exp(self._log_proba(sets))
+        # 2. Known people: their own draws, weighted by the likelihood of their earlier choices.
+        known = np.flatnonzero(of_set >= 0)
+        later = sets.subset(known)
+        coefficients = self._person_coefficients(earlier, persons)
+        chosen = earlier.require_chosen("the earlier choices")
+        weights = posterior_weights(self._columns(earlier), earlier.offsets, chosen, coefficients, persons.number)
+        p = mean_probabilities(self._columns(later), later.offsets, coefficients, of_set[known], weights)
+        out[consecutive_indices(sets.offsets[known], sets.sizes[known])] = p
+        return sets.to_rows(out)
+
+    def _person_coefficients(self, sets: ChoiceData, persons: Persons) -> Floats:  # -> (P, K, R)
+        """Return the draws of the coefficients of each person, as in the fit."""
+        mixing, draws = self.mixing_, self.population_.draws
+        standard = mixing.standard(draws.of(hash_ids(self._ids(sets)[persons.first]))).double()
+        x = self.estimates_.values
+        locations = torch.from_numpy(mixing.locations(x, self._covariates(persons.table)))
+        random = mixing.sample(locations, torch.from_numpy(mixing.triangle(x)), standard).value
+        coefficients: Floats = mixing.in_utility(mixing.whole(x, random)).numpy()
+        return coefficients
 
     def _share_above_0(self, column: int) -> float:
         """Return the share of the distribution of a normal coefficient that is above 0, or 0 if it is not normal."""

@@ -43,7 +43,7 @@ from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
-from pcmcnet.models.interface.latent_classes import LatentClasses
+from pcmcnet.models.interface.known_people import KnownPeople
 from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.wrapper import build_model, instance_property, member_files, restore_member
@@ -323,11 +323,11 @@ class Stacking(ChainModel):
         Returns
         -------
         numpy.ndarray
-            The weighted average over the members. Members without latent classes ignore the history.
+            The weighted average over the members. Members for which people do not differ ignore the history.
         """
 
         def probabilities(member: ChoiceModel) -> Floats:
-            if isinstance(member, LatentClasses | Stacking):
+            if isinstance(member, KnownPeople | Stacking):
                 return member.predict_proba_given(data, history)
             return member.predict_proba(data)
 

@@ -26,7 +26,7 @@ from pcmcnet.insight.table_summary import ExampleSet
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, draw_chart, finite_ends, row_inches
 from pcmcnet.plots.page_figures import GREY as PAGE_GREY
 from pcmcnet.plots.page_figures import ORANGE, horizontal_bars, names_axis, page_axis
-from pcmcnet.plots.style import colour, escape_dollars, new_picture, style_axes, text_colour
+from pcmcnet.plots.style import axes_for, colour, escape_dollars, new_picture, style_axes, text_colour
 from pcmcnet.reports.sections import Figure
 from pcmcnet.reports.tables import Cells, percent, percent_decimals
 
@@ -533,6 +533,27 @@ def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
     axes.set_title(escape_dollars(chart.title), fontsize=11)
     axes.set(xlabel=f"coefficient ({chart.note})", ylabel="density", ylim=(0, float(chart.density.max()) * 1.12))
     style_axes(axes)
+    return axes
+
+
+def draw_traces(draws: Floats, name: str, ax: Axes | None = None) -> Axes:
+    """Draw the draws of a parameter by sweep, with a line for each chain.
+
+    Parameters
+    ----------
+    draws
+        Draws (C, R) of each chain.
+    name
+        Name of the parameter.
+    ax
+        Axes to draw on (default: a new figure).
+    """
+    axes = axes_for(ax, (6.4, 3.0))
+    for chain, values in enumerate(draws, start=1):
+        axes.plot(values, linewidth=0.6, label=f"chain {chain}")
+    axes.set_xlabel("draw")
+    axes.set_ylabel(name)
+    axes.legend(fontsize="small")
     return axes
 
 

@@ -19,11 +19,11 @@ from typing import Any, Literal
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data import ChoiceData, read_chunked
+from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric, stored_values
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
-from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.known_people import KnownPeople, persons_of
 
 # -- Persons with one or several choice sets --------------------------------------------------------------------------
 # A person has one latent class in all choice sets. So the weight of a person, and the columns that the shares of the
@@ -128,7 +128,7 @@ def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]
     return tuple(profiles)
 
 
-class LatentClasses(ChoiceModel):
+class LatentClasses(KnownPeople):
     """Base class of models with latent classes. A subclass computes the class shares and the probabilities."""
 
     @abstractmethod
@@ -194,22 +194,15 @@ class LatentClasses(ChoiceModel):
         InputError
             If the latent classes of the model are not classes of persons, or a table has no person column.
         """
-        schema, column = self.schema, self.schema.person
-        if column is None or self.classes_by == "set":
+        if self.schema.person is None or self.classes_by == "set":
             raise InputError(
                 "earlier choices can be used only if each person belongs to one latent class: read the table with "
                 "person=<column> and fit with by='person'."
             )
-        with_person = replace(schema.for_prediction(), person=column)
-        data = read_chunked(data)
-        sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, with_person)
-        earlier = self._read(history, chosen=True)
-        for part in (sets, earlier):
-            if part.schema.person is None:
-                raise InputError(f"the table has no person column: read it with person={column!r}.")
+        sets, earlier = self._read_people(data), self._read_history(history)
         log_pi = self._log_membership(sets)
-        log_posterior = dict(zip(earlier.keep[column].plain(), self._log_posterior(earlier), strict=True))
-        for s, person in enumerate(sets.keep[column].plain()):
+        log_posterior = dict(zip(persons_of(earlier), self._log_posterior(earlier), strict=True))
+        for s, person in enumerate(persons_of(sets)):
             log_pi[s] = log_posterior.get(person, log_pi[s])
         return sets.to_rows(np.exp(self._mix_classes(sets, log_pi)))
 

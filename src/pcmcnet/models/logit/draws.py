@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -245,25 +246,17 @@ def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, de
 _UTILITIES_AT_ONCE = 2**17  # utilities of a block in all draws, to bound memory
 
 
-@dataclass(frozen=True)
-class Population:
-    """The distribution of coefficients over people, represented by draws."""
+class CoefficientDraws(ABC):
+    """Draws of the coefficients of people whose choices are unknown, which all choice sets share."""
 
-    mixing: MixingDistribution
-    x: Floats  # (P,) parameters
-    draws: PersonDraws
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """Number R of draws."""
 
+    @abstractmethod
     def coefficients(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
         """Return the coefficients of the utility's columns, for individuals with covariates h."""
-        return self.mixing.in_utility(self.in_wtp_space(h))
-
-    def in_wtp_space(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
-        """Return the coefficients or, in WTP space, the cost coefficient and the willingness to pay."""
-        mixing = self.mixing
-        locations = torch.from_numpy(mixing.locations(self.x, h))
-        triangle, standard = torch.from_numpy(mixing.triangle(self.x)), mixing.standard(self.draws.common()).double()
-        random = mixing.sample(locations, triangle, standard.expand(len(h), -1, -1)).value
-        return mixing.whole(self.x, random)
 
     def log_probabilities(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # (N, K), (S + 1,), (S, G) -> (N,)
         """Return the log-probability of every alternative."""
@@ -291,7 +284,7 @@ class Population:
 
     def log_sums(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # (N, K), (S + 1,), (S, G) -> (S, R)
         """Return the log-sum of each set in each draw."""
-        out = np.empty((len(offsets) - 1, self.draws.number))
+        out = np.empty((len(offsets) - 1, self.number))
         for block, sums in self._by_block(x, offsets, h, lambda utilities: utilities.logsumexp(1)):
             out[block.persons] = sums
         return out
@@ -311,8 +304,34 @@ class Population:
             return block, function(utilities).numpy()
 
         sets = np.arange(len(offsets) - 1)  # each set is a person of its own
-        max_rows = max(_UTILITIES_AT_ONCE // self.draws.number, 1)
+        max_rows = max(_UTILITIES_AT_ONCE // self.number, 1)
         return run_in_threads(evaluate, list(person_blocks(x, offsets, sets, max_rows, torch.device("cpu"))))
+
+
+@dataclass(frozen=True)
+class Population(CoefficientDraws):
+    """The distribution of coefficients over people in a mixed logit, represented by draws."""
+
+    mixing: MixingDistribution
+    x: Floats  # (P,) parameters
+    draws: PersonDraws
+
+    @property
+    def number(self) -> int:
+        """Number R of draws."""
+        return self.draws.number
+
+    def coefficients(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
+        """Return the coefficients of the utility's columns, for individuals with covariates h."""
+        return self.mixing.in_utility(self.in_wtp_space(h))
+
+    def in_wtp_space(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
+        """Return the coefficients or, in WTP space, the cost coefficient and the willingness to pay."""
+        mixing = self.mixing
+        locations = torch.from_numpy(mixing.locations(self.x, h))
+        triangle, standard = torch.from_numpy(mixing.triangle(self.x)), mixing.standard(self.draws.common()).double()
+        random = mixing.sample(locations, triangle, standard.expand(len(h), -1, -1)).value
+        return mixing.whole(self.x, random)
 
 
 # -- Derivatives of a mixed logit's probabilities in a column of the table ---------------------------------------------
@@ -327,7 +346,7 @@ MatrixOf = Callable[[ChoiceData], Floats]
 
 
 def mixed_slopes(
-    people: Population, design: Design, data: ChoiceData, column: str, columns: MatrixOf, covariates: MatrixOf
+    people: CoefficientDraws, design: Design, data: ChoiceData, column: str, columns: MatrixOf, covariates: MatrixOf
 ) -> Floats:
     """Return d log P(i) / d x_j for all ordered pairs, or d log P(i) / dx (N,) for an individual-level column.
 
@@ -336,7 +355,7 @@ def mixed_slopes(
     # Chunks of choice sets bound memory; each fills its own section of the result.
     lengths = data.sizes**2 if column in data.features else data.sizes
     out, ends = np.zeros(int(lengths.sum())), np.cumsum(lengths)
-    chunk_of_set = np.cumsum(data.sizes * people.draws.number) // _SLOPE_UTILITIES_AT_ONCE
+    chunk_of_set = np.cumsum(data.sizes * people.number) // _SLOPE_UTILITIES_AT_ONCE
     for sets in np.split(np.arange(len(data)), np.flatnonzero(np.diff(chunk_of_set)) + 1):
         chunk = data.subset(sets)
         section = slice(int(ends[sets[0]] - lengths[sets[0]]), int(ends[sets[-1]]))
@@ -346,24 +365,24 @@ def mixed_slopes(
 
 
 def _chunk_slopes(
-    people: Population, design: Design, data: ChoiceData, column: str, x: Floats, h: Floats, length: int
+    people: CoefficientDraws, design: Design, data: ChoiceData, column: str, x: Floats, h: Floats, length: int
 ) -> Floats:
     """Return the result of :func:`mixed_slopes` for one chunk of choice sets."""
     # 1. Probabilities in each draw.
     b = people.coefficients(h if h.shape[1] else np.zeros((1, 0))).numpy()  # (1 or S, K, R)
     of_row = data.set_of_alternative if len(b) > 1 else np.zeros(len(x), np.int64)
-    p = _softmax(_product(x, b, of_row), data.offsets)  # (N, R)
+    p = softmax_by_draw(product_by_set(x, b, of_row), data.offsets)  # (N, R)
     out = np.zeros(length)
     # 2. For each alternative whose column changes, the derivative of the mean over draws (see the comment above).
     for rows, offsets, cells, columns, slope in design_slopes(design, data, column):
-        u = _product(slope, b[:, np.flatnonzero(columns)], of_row[rows])
+        u = product_by_set(slope, b[:, np.flatnonzero(columns)], of_row[rows])
         p_rows = p[rows]
         change = p_rows * (u - spread(sum_by_set(p_rows * u, offsets), offsets))
         out[cells] = change.mean(axis=1) / p_rows.mean(axis=1)
     return out
 
 
-def _product(x: Floats, b: Floats, of_row: Ints) -> Floats:  # (N, K), (S, K, R), (N,) -> (N, R)
+def product_by_set(x: Floats, b: Floats, of_row: Ints) -> Floats:  # (N, K), (S, K, R), (N,) -> (N, R)
     """Multiply each row by the coefficients of its set."""
     if len(b) == 1:
         return np.asarray(x @ b[0])
@@ -373,7 +392,7 @@ def _product(x: Floats, b: Floats, of_row: Ints) -> Floats:  # (N, K), (S, K, R)
     return out
 
 
-def _softmax(v: Floats, offsets: Ints) -> Floats:  # (N, R) -> (N, R)
+def softmax_by_draw(v: Floats, offsets: Ints) -> Floats:  # (N, R) -> (N, R)
     """Return the probabilities within each set in each draw."""
     e = np.exp(v - spread(max_by_set(v, offsets), offsets))
     return np.asarray(e / spread(sum_by_set(e, offsets), offsets))

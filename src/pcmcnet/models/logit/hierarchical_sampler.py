@@ -1,0 +1,444 @@
+"""Sampler of the hierarchical logit: part-worths of persons, and the population that they come from.
+
+    b_n ~ N(D z_n, S)        D (K, G): effects of the covariates z_n, the first of which is 1        S (K, K)
+
+Prior of D given S: matrix normal with mean 0, row covariance S and column covariance I / 0.01. Prior of S:
+
+    half-t            S | a ~ IW(nu + K - 1, 2 nu diag(1 / a)), a_k ~ IG(1 / 2, 1 / A^2), nu = 2 (Huang & Wand, 2013):
+                      every standard deviation is half-t with scale A, every correlation uniform on (-1, 1)
+    inverse-wishart   S ~ IW(K + 3, (K + 3) I)
+
+Part-worths are in units in which the columns of the utility have differences of about 1. One sweep has three steps, for
+all chains together:
+
+    1. u_n given D and S      one Metropolis step for every person (``person_posterior.py``)
+    2. D and S given u        one Metropolis step for all parameters of the population. The part-worths b_n move with
+                              the population, as u_n keeps its value.
+    3. D and S given b        Gibbs step: inverse Wishart and matrix normal
+
+Step 3 alone mixes slowly if persons make few choices, since part-worths then tell little about the population that is
+not already in its current value. In step 2, u is nearly independent of the population, so the population moves almost
+as if the part-worths were integrated out (interweaving: Yu & Meng, 2011). Step 2 proposes
+
+    phi' = c + r (phi - c) + sqrt(1 - r^2) V^(1/2) e        e standard normal
+
+for phi = (D, logarithm of the diagonal of L, rest of L), with S = L L'. c is the mean of earlier draws, and V the
+inverse Fisher information of the approximate model h_n ~ N(H_n D z_n, H_n + H_n S H_n). The sizes of the steps, H, h, c
+and V are adapted only during the burn-in. Later draws come from a Markov chain whose stationary distribution is the
+posterior.
+
+The weight of a person is the number of persons with the same choices. Shapes: C chains, K part-worths, G covariates, N
+persons on P lanes, Q parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.arrays import Floats
+from pcmcnet.models.logit.person_posterior import PersonChoices, PersonPosterior, PersonStates, Singles
+
+CovariancePrior = Literal["half-t", "inverse-wishart"]
+
+HALF_T_DEGREES = 2  # correlations then have a uniform distribution
+HALF_T_SCALE = 5.0  # of a standard deviation, in utility per typical difference of the column
+MEAN_PRECISION = 0.01  # prior precision of D, relative to S
+_EM_STEPS = 12  # steps of the approximate maximum of the likelihood at which the chains start
+_FIRST_SPREAD = 0.7  # standard deviation of every part-worth before these steps
+_ADAPTATIONS = (0.1, 0.2, 0.35, 0.55, 0.8, 1.0)  # shares of the burn-in at which the approximation is renewed
+_SNAPSHOTS = 5  # sweeps whose part-worths give the expected derivatives
+_PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.25  # acceptance rates
+_MIN_STEP, _MAX_POPULATION_STEP = 0.05, 0.9
+_MAX_MOVED = 30  # with more part-worths, the information matrix of step 2 takes too long, and step 2 is left out
+_PRIOR_INFORMATION = 0.25  # about an entry of the factor of the covariance: proposals stay within about 2
+_CHECK_EVERY = 25  # sweeps between calls of ``on_progress``
+
+
+# -- Prior of the population -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PopulationPrior:
+    """Prior of the covariance of part-worths, and of their means."""
+
+    kind: CovariancePrior
+    K: int
+
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of the inverse Wishart distribution, given the auxiliary variables."""
+        return HALF_T_DEGREES + self.K - 1 if self.kind == "half-t" else self.K + 3
+
+    def draw_scale(self, precision: Floats, rng: np.random.Generator) -> Floats:  # (C, K, K) -> (C, K)
+        """Return the diagonal of the scale matrix of the inverse Wishart distribution, given the covariance."""
+        if self.kind == "inverse-wishart":
+            return np.full(precision.shape[:2], float(self.degrees))
+        rate = HALF_T_DEGREES * np.diagonal(precision, axis1=1, axis2=2) + HALF_T_SCALE**-2
+        scale: Floats = 2 * HALF_T_DEGREES * rng.standard_gamma((HALF_T_DEGREES + self.K) / 2, rate.shape) / rate
+        return scale
+
+    def log_density(self, coefficients: Floats, log_diagonal: Floats, precision: Floats) -> Floats:  # -> (C,)
+        """Return the log-density of phi, up to a constant. ``log_diagonal`` (C, K) belongs to the factor L of S."""
+        K, G = coefficients.shape[1:]
+        diagonal = np.diagonal(precision, axis1=1, axis2=2)
+        # 1. The covariance, and the Jacobian of S in phi.
+        if self.kind == "half-t":
+            logs = np.log(HALF_T_DEGREES * diagonal + HALF_T_SCALE**-2)
+            density = -(HALF_T_DEGREES + 2 * K) * log_diagonal.sum(1) - (HALF_T_DEGREES + K) / 2 * logs.sum(1)
+        else:
+            density = -(self.degrees + K + 1) * log_diagonal.sum(1) - self.degrees / 2 * diagonal.sum(1)
+        density = density + ((K + 1 - np.arange(K)) * log_diagonal).sum(1)
+        # 2. The means given the covariance.
+        square = np.einsum("ckg,ckl,clg->c", coefficients, precision, coefficients)
+        total: Floats = density - MEAN_PRECISION / 2 * square - G * log_diagonal.sum(1)
+        return total
+
+
+# -- Parameters of the population --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PopulationStates:
+    """Parameters of the population in C chains."""
+
+    coefficients: Floats  # (C, K, G)
+    covariance: Floats  # (C, K, K)
+    precision: Floats  # (C, K, K)
+    factor: Floats  # (C, K, K) lower triangular
+    log_diagonal: Floats  # (C, K) of the factor
+
+    @classmethod
+    def of(cls, coefficients: Floats, covariance: Floats, factor: Floats | None = None) -> PopulationStates:
+        """Return the states with the given means and covariance."""
+        root: Floats = np.asarray(np.linalg.cholesky(covariance) if factor is None else factor, np.float64)
+        inverse: Floats = np.asarray(np.linalg.inv(root), np.float64)
+        precision = inverse.swapaxes(1, 2) @ inverse
+        return cls(coefficients, covariance, precision, root, np.log(np.diagonal(root, axis1=1, axis2=2)))
+
+    @classmethod
+    def of_parameters(cls, phi: Floats, K: int, G: int) -> PopulationStates:  # (C, Q)
+        """Return the states with the parameters phi."""
+        rows, columns = np.tril_indices(K)
+        factor = np.zeros((len(phi), K, K))
+        factor[:, rows, columns] = phi[:, K * G :]
+        every = np.arange(K)
+        factor[:, every, every] = np.exp(factor[:, every, every])
+        return cls.of(phi[:, : K * G].reshape(-1, K, G), factor @ factor.swapaxes(1, 2), factor)
+
+    @property
+    def parameters(self) -> Floats:  # (C, Q)
+        """The parameters phi."""
+        C, K = self.log_diagonal.shape
+        rows, columns = np.tril_indices(K)
+        triangle = self.factor[:, rows, columns]
+        triangle[:, rows == columns] = self.log_diagonal
+        return np.concatenate([self.coefficients.reshape(C, -1), triangle], axis=1)
+
+    def where(self, taken: NDArray[np.bool_], other: PopulationStates) -> PopulationStates:  # (C,)
+        """Return the states of ``other`` for the chains that are ``taken``."""
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return PopulationStates(*(np.where(taken.reshape(-1, *[1] * (a.ndim - 1)), b, a) for a, b in pairs))
+
+
+def mean_population(states: list[PopulationStates]) -> tuple[Floats, Floats, Floats]:
+    """Return the mean of phi (Q,), with its means (K, G) and covariance (K, K)."""
+    phi = np.mean([s.parameters for s in states], axis=(0, 1))
+    one = PopulationStates.of_parameters(phi[None], *states[0].coefficients.shape[1:])
+    return phi, one.coefficients[0], one.covariance[0]
+
+
+# -- State of the chains -----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ChainState:
+    """Present values of all chains, and what the burn-in has adapted."""
+
+    population: PopulationStates
+    persons: PersonStates
+    posterior: PersonPosterior
+    centre: Floats  # (Q,) c
+    root: Floats  # (Q, Q) V^(1/2)
+    person_steps: Singles  # (P,)
+    population_step: float  # sqrt(1 - r^2)
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchicalDraws:
+    """Kept draws of all chains, in the order of the sweeps."""
+
+    coefficients: Floats  # (R, C, K, G)
+    covariances: Floats  # (R, C, K, K)
+    persons: Singles  # (B, C, N, K) part-worths of some of the sweeps
+    accepted: Floats  # (N,) share of accepted steps of each person after the burn-in
+    population_accepted: float  # share of accepted steps of the population
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerSettings:
+    """Number of sweeps and draws."""
+
+    chains: int
+    burn_in: int  # sweeps
+    kept: int  # draws kept of each chain
+    thin: int  # sweeps for each kept draw
+    person_draws: int  # draws of the part-worths kept of each chain
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchicalSampler:
+    """Sampler of the posterior of part-worths and population."""
+
+    choices: PersonChoices
+    z: Floats  # (N, G) covariates, the first of which is 1
+    weights: Floats  # (N,) with a sum of N
+    prior: PopulationPrior
+    settings: SamplerSettings
+
+    @cached_property
+    def lanes(self) -> tuple[Floats, Floats]:
+        """Covariates (G, P) and weights (P,) by lane, which are 0 for padding."""
+        covariates, weights = np.zeros((self.z.shape[1], self.choices.P)), np.zeros(self.choices.P)
+        covariates[:, self.choices.lane] = self.z.T
+        weights[self.choices.lane] = self.weights
+        return covariates, weights
+
+    def means(self, coefficients: Floats) -> Singles:  # (..., K, G) -> (..., K, P)
+        """Return the mean of the part-worths of each person."""
+        return np.ascontiguousarray(coefficients @ self.lanes[0], np.float32)
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    def start(self, rng: np.random.Generator, first: Floats) -> ChainState:  # (K,)
+        """Return chains that start near the maximum of an approximate likelihood.
+
+        ``first`` contains the first value of the mean of each part-worth.
+        """
+        K, G, C = self.choices.K, self.z.shape[1], self.settings.chains
+        coefficients = np.column_stack([first, np.zeros((K, G - 1))])
+        covariance, weights = np.eye(K) * _FIRST_SPREAD**2, self.lanes[1]
+        modes = self.means(coefficients)
+        for _ in range(_EM_STEPS):
+            # 1. Moments of the approximate posteriors.
+            mean, precision = self.means(coefficients).astype(np.float64), _inverse(covariance)
+            posterior = PersonPosterior.at_modes(self.choices, mean, precision, modes)
+            expected, variances = posterior.moments(mean, precision)
+            modes = np.ascontiguousarray(expected.T, np.float32)
+            # 2. Mean and covariance of the population, as if there were one more person for each part-worth.
+            weighted = self.lanes[0] * weights
+            gram = weighted @ self.lanes[0].T + MEAN_PRECISION * np.eye(G)
+            coefficients = np.linalg.solve(gram, weighted @ expected).T
+            residuals = expected - (coefficients @ self.lanes[0]).T
+            scatter = np.einsum("p,pkl->kl", weights, variances) + (residuals * weights[:, None]).T @ residuals
+            covariance = (scatter + np.eye(K) * _FIRST_SPREAD**2) / (weights.sum() + 1)
+        # 3. Chains that are spread as the posterior of the population.
+        states = PopulationStates.of(coefficients[None], covariance[None])
+        centre = states.parameters[0]
+        root = self._root(posterior, coefficients, covariance)
+        size = min(1.0, 3 / np.sqrt(len(centre)))  # far from the centre, the approximation may fail
+        phi = centre + size * rng.standard_normal((C, len(centre))) @ root.T
+        population = PopulationStates.of_parameters(phi, K, G)
+        u = rng.standard_normal((C, K, self.choices.P), dtype=np.float32)
+        persons = posterior.states(u, population.precision, self.means(population.coefficients))
+        steps = np.full(self.choices.P, 0.9, np.float32)
+        return ChainState(population, persons, posterior, centre, root, steps, 0.5)
+
+    def _root(self, posterior: PersonPosterior, coefficients: Floats, covariance: Floats) -> Floats:  # -> (Q, Q)
+        """Return V^(1/2): V is the inverse Fisher information of the population in the approximate model."""
+        K, G = coefficients.shape
+        if K > _MAX_MOVED:
+            return np.zeros((K * G + K * (K + 1) // 2,) * 2)
+        on_lanes, weights = self.lanes
+        # 1. The information of one person about its mean part-worths: (S + H^-1)^-1 = S^-1 - S^-1 (H + S^-1)^-1 S^-1.
+        precision = _inverse(covariance)
+        _, variances = posterior.moments(np.zeros((K, self.choices.P)), precision)
+        information = precision - precision @ variances @ precision  # (P, K, K)
+        # 2. About D.
+        of_means = np.einsum("pkl,gp,hp->kglh", information, on_lanes * weights, on_lanes, optimize=True)
+        of_means = of_means.reshape(K * G, K * G)
+        of_means += MEAN_PRECISION * np.kron(precision, np.eye(G))
+        # 3. About L: tr(I dS I dS) / 2, with dS = dL L' + L dL' for each entry of L.
+        factor = np.linalg.cholesky(covariance)
+        rows, columns = np.tril_indices(K)
+        slopes = np.zeros((len(rows), K, K))
+        for q, (i, j) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+            slopes[q, i] = factor[:, j] * (factor[i, i] if i == j else 1.0)
+        symmetric = (slopes + slopes.swapaxes(1, 2)).reshape(-1, K * K)
+        flat = (information * np.sqrt(weights)[:, None, None]).reshape(-1, K * K)
+        pairs = (flat.T @ flat).reshape(K, K, K, K).transpose(0, 2, 1, 3).reshape(K * K, K * K)  # of I (x) I
+        of_factor = symmetric @ pairs @ symmetric.T / 2 + np.eye(len(rows)) * _PRIOR_INFORMATION
+        root = np.zeros((K * G + len(rows),) * 2)
+        root[: K * G, : K * G] = np.linalg.cholesky(np.linalg.inv(of_means))
+        root[K * G :, K * G :] = np.linalg.cholesky(np.linalg.inv(of_factor))
+        return root
+
+    # -- the three steps of a sweep --------------------------------------------------------------------------------
+
+    def sweep(self, state: ChainState, rng: np.random.Generator, accepted: Singles) -> Floats:  # -> (C,)
+        """Do one sweep in place; return 1 for each chain whose population moved in step 2, else 0."""
+        posterior, population = state.posterior, state.population
+        mean = self.means(population.coefficients)
+        posterior.move(state.persons, population.precision, mean, state.person_steps, rng, accepted)
+        moved = self._move_population(state, rng) if state.root.any() else np.zeros(len(mean))
+        state.population = self._draw_population(state.persons.b, state.population.precision, rng)
+        mean = self.means(state.population.coefficients)
+        old = state.persons
+        state.persons = posterior.states(old.u, state.population.precision, mean, b=old.b, ll=old.ll)
+        return moved
+
+    def _move_population(self, state: ChainState, rng: np.random.Generator) -> Floats:
+        """Move D and S given u, by a Metropolis step."""
+        old, C = state.population, len(state.population.coefficients)
+        K, G = old.coefficients.shape[1:]
+        # 1. Propose parameters; part-worths move with them.
+        standard = np.linalg.solve(state.root, (old.parameters - state.centre).T).T
+        keep = np.sqrt(1 - state.population_step**2)
+        proposed = keep * standard + state.population_step * rng.standard_normal(standard.shape)
+        threshold = -rng.standard_exponential(C)
+        new = PopulationStates.of_parameters(state.centre + proposed @ state.root.T, K, G)
+        persons = state.posterior.states(state.persons.u, new.precision, self.means(new.coefficients))
+        # 2. Accept by the density of the population given u, relative to the normal distribution of the proposals.
+        gain = self._log_density(new, persons) - self._log_density(old, state.persons)
+        gain += ((proposed**2).sum(1) - (standard**2).sum(1)) / 2
+        taken = gain > threshold
+        if taken.any():
+            state.population = old.where(taken, new)
+            for chain in np.flatnonzero(taken):
+                for present, other in zip(state.persons, persons, strict=True):
+                    present[chain] = other[chain]
+        return taken.astype(np.float64)
+
+    def _log_density(self, population: PopulationStates, persons: PersonStates) -> Floats:  # -> (C,)
+        """Return the log-density of the population and the choices given u, up to a constant."""
+        weights = self.lanes[1]
+        by_person = persons.ll + persons.prior - persons.log_determinant
+        of_choices = by_person @ weights - weights.sum() * population.log_diagonal.sum(1)
+        total: Floats = of_choices + self.prior.log_density(
+            population.coefficients, population.log_diagonal, population.precision
+        )
+        return total
+
+    def _draw_population(self, b: Singles, precision: Floats, rng: np.random.Generator) -> PopulationStates:
+        """Draw D and S given the part-worths (C, K, P), with the auxiliary variables given the present precision."""
+        (C, K, _), (on_lanes, weights) = b.shape, self.lanes
+        G = len(on_lanes)
+        # 1. Least squares of part-worths on covariates, with the prior as further observations of 0.
+        values = b.astype(np.float64)
+        weighted = on_lanes * weights
+        gram = weighted @ on_lanes.T + MEAN_PRECISION * np.eye(G)
+        products = values @ weighted.T
+        means = np.asarray(np.linalg.solve(gram, products.swapaxes(1, 2)), np.float64).swapaxes(1, 2)
+        scatter = (values * weights) @ values.swapaxes(1, 2) - means @ products.swapaxes(1, 2)
+        # 2. The covariance: inverse Wishart, by Bartlett's decomposition of the precision.
+        every = np.arange(K)
+        scatter[:, every, every] += self.prior.draw_scale(precision, rng)
+        degrees = self.prior.degrees + weights.sum()
+        triangle = np.tril(rng.standard_normal((C, K, K)), -1)
+        triangle[:, every, every] = np.sqrt(2 * rng.standard_gamma((degrees - every) / 2, (C, K)))
+        half = np.linalg.solve(triangle, np.linalg.cholesky(scatter).swapaxes(1, 2))
+        covariance = half.swapaxes(1, 2) @ half
+        # 3. The means given the covariance.
+        new = PopulationStates.of(means, covariance)
+        noise = rng.standard_normal((C, K, G)) @ np.linalg.cholesky(np.linalg.inv(gram)).T
+        return replace(new, coefficients=means + new.factor @ noise)
+
+    # -- burn-in and draws -----------------------------------------------------------------------------------------
+
+    def burn_in(self, state: ChainState, rng: np.random.Generator, on_progress: Callable[[int], None]) -> None:
+        """Run the burn-in, which adapts the steps and the approximation, in place."""
+        total = self.settings.burn_in
+        ends = {max(int(share * total), 1) for share in _ADAPTATIONS}
+        recent: list[PopulationStates] = []
+        snapshots: list[Singles] = []
+        for sweep in range(1, total + 1):
+            # 1. A sweep, after which the sizes of the steps follow the acceptance rates.
+            accepted = np.zeros(self.choices.P, np.float32)
+            moved = self.sweep(state, rng, accepted)
+            pace = 2.0 / (sweep + 10) ** 0.6
+            rate = accepted / np.float32(self.settings.chains) - _PERSON_TARGET
+            state.person_steps = np.clip(state.person_steps * np.exp(pace * rate), _MIN_STEP, 1).astype(np.float32)
+            log_step = np.log(state.population_step) + pace * (float(moved.mean()) - _POPULATION_TARGET)
+            state.population_step = float(np.clip(np.exp(log_step), 0.02, _MAX_POPULATION_STEP))
+            # 2. Now and then, renew the approximation and the proposals with the draws since the last time.
+            recent.append(state.population)
+            if sweep % 8 == 0 or sweep in ends:
+                snapshots = [*snapshots, state.persons.b.copy()][-_SNAPSHOTS:]
+            if sweep in ends:
+                self._adapt(state, recent, snapshots)
+                recent = recent[len(recent) // 2 :]
+            if sweep % _CHECK_EVERY == 0:
+                on_progress(sweep)
+
+    def _adapt(self, state: ChainState, recent: list[PopulationStates], snapshots: list[Singles]) -> None:
+        draws = [b for snapshot in snapshots for b in snapshot]
+        state.posterior = PersonPosterior.expected(self.choices, draws)
+        state.centre, coefficients, covariance = mean_population(recent)
+        state.root = self._root(state.posterior, coefficients, covariance)
+        mean, old = self.means(state.population.coefficients), state.persons
+        state.persons = state.posterior.states(old.u, state.population.precision, mean, b=old.b, ll=old.ll)
+
+    def draw(
+        self,
+        state: ChainState,
+        rng: np.random.Generator,
+        kept: DrawStore,
+        on_progress: Callable[[int], None],
+    ) -> HierarchicalDraws:
+        """Sample after the burn-in, until ``kept`` is full."""
+        settings = self.settings
+        sweeps = settings.kept * settings.thin
+        while kept.sweeps < sweeps:
+            kept.population_accepted += float(self.sweep(state, rng, kept.accepted).mean())
+            kept.sweeps += 1
+            if kept.sweeps % settings.thin == 0:
+                kept.keep(state, kept.sweeps // settings.thin - 1, settings, self.choices.lane)
+            if kept.sweeps % _CHECK_EVERY == 0:
+                on_progress(settings.burn_in + kept.sweeps)
+        lane, steps = self.choices.lane, settings.chains * sweeps
+        return HierarchicalDraws(
+            kept.coefficients,
+            kept.covariances,
+            kept.persons,
+            kept.accepted[lane].astype(np.float64) / steps,
+            kept.population_accepted / sweeps,
+        )
+
+
+@dataclass(eq=False)
+class DrawStore:
+    """Memory for the kept draws, filled during sampling."""
+
+    coefficients: Floats
+    covariances: Floats
+    persons: Singles
+    accepted: Singles  # (P,) number of accepted steps
+    population_accepted: float = 0.0
+    sweeps: int = 0
+
+    @classmethod
+    def of(cls, sampler: HierarchicalSampler) -> DrawStore:
+        """Return memory for the draws of a sampler."""
+        s, (N, G), K = sampler.settings, sampler.z.shape, sampler.choices.K
+        return cls(
+            np.empty((s.kept, s.chains, K, G)),
+            np.empty((s.kept, s.chains, K, K)),
+            np.empty((s.person_draws, s.chains, N, K), np.float32),
+            np.zeros(sampler.choices.P, np.float32),
+        )
+
+    def keep(self, state: ChainState, at: int, settings: SamplerSettings, lane: NDArray[Any]) -> None:
+        """Store the present values as draw number ``at``, and the part-worths at equal distances."""
+        self.coefficients[at], self.covariances[at] = state.population.coefficients, state.population.covariance
+        place = (at + 1) * settings.person_draws // settings.kept - 1
+        if place >= 0 and (place + 1) * settings.kept // settings.person_draws == at + 1:
+            self.persons[place] = state.persons.b[:, :, lane].transpose(0, 2, 1)
+
+
+def _inverse(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), np.float64)
