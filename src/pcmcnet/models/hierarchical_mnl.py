@@ -7,8 +7,8 @@ if its sign s is constrained. The posterior distribution of D, S and all part-wo
 sampled (``logit/hierarchical_sampler.py``). The part-worths of a person with few choices are drawn towards those of
 similar persons.
 
-The probabilities of a new person are means over draws of D and S, with one draw of b from N(D z, S) for each. Those of a
-known person are means over draws of the person's own part-worths. The mixed logit (``mixed_mnl.py``) has the same
+The probabilities of a new person are means over draws of D and S, with one draw of b from N(D z, S) for each. Those of
+a known person are means over draws of the person's own part-worths. The mixed logit (``mixed_mnl.py``) has the same
 utility, with point estimates of D and S.
 """
 
@@ -798,6 +798,7 @@ class HierarchicalMNL(KnownPeople):
             "smallest effective size": f"{record.smallest_size:,.0f}",
             "root likelihood": f"{record.root_likelihood:.4f} at the mean part-worths",
             "prior": config.prior,
+            **self._sign_facts(),
         }
         if len(state.covariates.names) > 1:
             facts["covariates"] = config.covariates

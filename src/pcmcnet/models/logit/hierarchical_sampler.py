@@ -435,8 +435,9 @@ class DrawStore:
     def keep(self, state: ChainState, at: int, settings: SamplerSettings, lane: NDArray[Any]) -> None:
         """Store the present values as draw number ``at``, and the part-worths at equal distances."""
         self.coefficients[at], self.covariances[at] = state.population.coefficients, state.population.covariance
+        # Draw number p of the part-worths is draw number ceil((p + 1) kept / person_draws) of the population.
         place = (at + 1) * settings.person_draws // settings.kept - 1
-        if place >= 0 and (place + 1) * settings.kept // settings.person_draws == at + 1:
+        if place > at * settings.person_draws // settings.kept - 1:
             self.persons[place] = state.persons.b[:, :, lane].transpose(0, 2, 1)
 
 

@@ -89,7 +89,7 @@ class TileGroup:
 
     def by_person(self) -> tuple[Singles, Singles]:
         """Return the differences (p, M, K), and the utilities of padding (p, M), with the persons first."""
-        z = self.z.transpose(0, 3, 1, 2).reshape(-1, *self.z.shape[1:3])
+        z = self.z.transpose(0, 3, 1, 2).reshape(len(self.z) * LANES, *self.z.shape[1:3])
         return z[:, :, 1:], z[:, :, 0]
 
 
@@ -186,7 +186,7 @@ def _filled_group(begin: int, rows: Ints, persons: list[Ints], z: Floats, offset
             own = z[offsets[s] : offsets[s + 1]]
             values[k, start : start + len(own), 0] = 0
             values[k, start : start + len(own), 1:] = own
-    by_tile = values.reshape(tiles, LANES, -1, K + 1).transpose(0, 2, 3, 1)
+    by_tile = values.reshape(tiles, LANES, *values.shape[1:]).transpose(0, 2, 3, 1)
     return TileGroup(begin, rows, np.ascontiguousarray(by_tile))
 
 
