@@ -51,6 +51,9 @@ def models() -> dict[str, Any]:
         "ensemble": pn.Ensemble("mnl", n=2),
         "fate": pn.FATE(set_hidden=(3, 2), **NETWORK),
         "feta": pn.FETA(**NETWORK),
+        "hb-mnl": pn.HierarchicalMNL(
+            formula="price + minutes", covariates="income", signs={"price": "-"}, chains=2, burn_in=20, draws=20, thin=1
+        ),
         "lc-mnl": pn.LatentClassMNL(classes=2),
         "lcl": pn.LCL(epochs=2, weight_decay=0.01),
         "lmnl": pn.LearningMNL(**NETWORK),
