@@ -49,6 +49,8 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
     responses = pn.elasticity(logit, data, "price")
     trial = TrialRecord(1, "complete", 1.0, {"hidden": (4, 4), "lr": 0.1}, None, 0.1, defaults=True)
     mixed = pn.MixedMNL(formula="price | 0", random={"price": "normal"}, draws=10, starts=1).fit(data, progress=False)
+    few = {"chains": 2, "burn_in": 10, "draws": 20, "thin": 1}
+    hierarchical = pn.HierarchicalMNL(formula="price | 0", **few).fit(data, progress=False)
     scaled = pn.MNL(formula="price + minutes | 0", scale="purpose").fit(data, progress=False)
     examples: list[Any] = [
         *(pn.evaluate(network, data, resamples=10), logit.summary(), logit.convergence(), explanation),
@@ -76,6 +78,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         pn.leaderboard({"toy": data}, {"mnl": pn.MNL(), "uniform": pn.Uniform()}, folds=2, progress=False),
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),
         *(mixed.tastes(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
+        *(hierarchical.chains(), hierarchical.part_worths()),
         pn.design({"price": [1, 2], "brand": ["a", "b", "c"]}, tasks=3, starts=1),
         BootstrapResult(
             labels=("x",),
