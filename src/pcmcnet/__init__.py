@@ -27,7 +27,29 @@ else:
             for names in (vars(import_module("pcmcnet.api")), globals()):  # globals() has subpackages, such as plots
                 if name in names:
                     return names[name]
-        raise AttributeError(f"module 'pcmcnet' has no attribute {name!r}")
+        hint = "" if name.startswith("_") else _instead_of(name)
+        raise AttributeError(f"module 'pcmcnet' has no attribute {name!r}.{hint}")
+
+    def _instead_of(name: str) -> str:
+        """Return what to write instead of a name that pcmcnet does not have."""
+        from pcmcnet.errors import did_you_mean
+
+        other = {
+            **dict.fromkeys(["read-csv", "read-table", "from-long", "read", "dataset"], "ChoiceData.from_long"),
+            **dict.fromkeys(["from-wide"], "ChoiceData.from_wide"),
+            **dict.fromkeys(["train-test-split", "split"], "ChoiceData.split"),
+            **dict.fromkeys(["logit", "mnlogit", "conditionallogit", "multinomiallogit", "mlogit", "clogit"], "MNL"),
+            **dict.fromkeys(["mixedlogit", "mixl", "mxl"], "MixedMNL"),
+            **dict.fromkeys(["nestedlogit", "nl"], "NestedMNL"),
+            **dict.fromkeys(["latentclass", "latentclasslogit", "lcm"], "LatentClassMNL"),
+            **dict.fromkeys(["optimize-prices"], "optimise_prices"),
+            **dict.fromkeys(["optimize-offer"], "optimise_offer"),
+            **dict.fromkeys(["cross-validate", "cross-val-score"], "compare"),
+            **dict.fromkeys(["fit", "model", "pcmc-net"], "PCMCNet"),
+        }
+        public = [*import_module("pcmcnet.api").__all__, "ChoiceData.from_long", "ChoiceData.from_wide"]
+        hint = did_you_mean(name, [*public, "ChoiceData.split"], other)
+        return hint if hint.endswith("?") else ""
 
 
 def __dir__() -> list[str]:

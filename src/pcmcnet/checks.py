@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.errors import ArgumentError, ConfigError, did_you_mean
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_COUNT = 10**12  # upper bound of every whole-number option: a larger value is a typing error
 
@@ -58,6 +65,48 @@ def require_word(name: str, value: object, words: tuple[str, ...]) -> None:
     """Raise ConfigError unless a value is one of the given words."""
     if value not in words:
         raise ConfigError(f"unknown {name} {value!r}." + did_you_mean(str(value), words))
+
+
+def require_device_name(name: object) -> None:
+    """Raise ConfigError for a device that is called otherwise in PyTorch. Other names are checked when they are used.
+
+    Parameters
+    ----------
+    name
+        Name of a device.
+    """
+    if str(name).partition(":")[0].lower() in ("gpu", "nvidia", "tpu"):
+        raise ConfigError(
+            f"there is no device {name!r}: write 'cuda' for an NVIDIA GPU, 'cpu', or 'auto' for a GPU if there is one."
+        )
+
+
+# -- Names of arguments ----------------------------------------------------------------------------------------------
+
+
+def suggests_arguments(instead: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator: an unknown argument raises an error that says what to write instead.
+
+    Parameters
+    ----------
+    instead
+        What to write instead of an argument that other packages have, as a sentence without the final full stop.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        arguments = {*inspect.signature(function).parameters} - {"self", "cls"}
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if name not in arguments:
+                    remedy = f" {instead[name]}." if name in instead else did_you_mean(name, arguments)
+                    raise ArgumentError(f"{function.__name__} has no argument {name!r}.{remedy}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 # -- Amounts of memory ------------------------------------------------------------------------------------------

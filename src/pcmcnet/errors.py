@@ -8,7 +8,7 @@ characters in these texts are escaped, so that no message moves the cursor, hide
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -50,6 +50,10 @@ class ConfigError(InputError):
 
 class UndefinedTermError(ConfigError):
     """A formula contains a transformation that is neither built in nor defined by ``pcmcnet.term``."""
+
+
+class ArgumentError(ConfigError, TypeError):
+    """A function has no argument of this name. The message gives the name that it has. This is also a TypeError."""
 
 
 class ChainError(InputError):
@@ -105,13 +109,25 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def did_you_mean(word: object, words: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the closest of the valid words, or list the valid words if none is close."""
+def did_you_mean(word: object, words: Iterable[str], other_names: Mapping[str, str] | None = None) -> str:
+    """Return " Did you mean 'x'?" for the closest of the valid words, or list the valid words if none is close.
+
+    ``other_names`` maps names that other packages use, in lower case and with hyphens, to valid words.
+
+    >>> did_you_mean("Logit", ["mnl", "reslogit"], {"logit": "mnl"})
+    " Did you mean 'mnl'?"
+    """
     names = sorted(words)
-    near = get_close_matches(str(word), names, n=1)
+    other = (other_names or {}).get(str(word).lower().replace("_", "-").replace(" ", "-"))
+    near = [other] if other in names else get_close_matches(str(word), names, n=1)
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known: {', '.join(names)}." if names else ""
+
+
+def such_rows(number: int) -> str:
+    """Return the number of bad rows, as in "; 3 such rows"."""
+    return "1 such row" if number == 1 else f"{number} such rows"
 
 
 def shortened(text: str, max_characters: int = 500) -> str:

@@ -64,11 +64,14 @@ def test_the_version_is_shown_even_if_not_installed(cli: Run, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["frobnicate"], r"No such command 'frobnicate'.*: see pcmcnet --help\."),
-        (["fit"], r"Missing argument.*: see pcmcnet fit --help\."),
-        (["fit", "t.csv"], r"Missing option '(-o|--output)'.*: see pcmcnet fit --help\."),
-        (["fit", "t.csv", "-o", "m", "--modle", "x"], r"No such option:? '?--modle.*: see pcmcnet fit --help\."),
-        (["fit", "t.csv", "-o", "m", "--seed", "-1"], r"Invalid value for '--seed': .*: see pcmcnet fit --help\."),
+        (["frobnicate"], r"pcmcnet has no command 'frobnicate'.* See pcmcnet --help\."),
+        (["fit"], r"pcmcnet fit needs TABLE \(CSV.* See pcmcnet fit --help\."),
+        (["fit", "t.csv"], r"pcmcnet fit needs -o, --output PATH .* See pcmcnet fit --help\."),
+        (
+            ["fit", "t.csv", "-o", "m", "--modle", "x"],
+            r"pcmcnet fit has no option --modle\. Did you mean --model\? See .*",
+        ),
+        (["fit", "t.csv", "-o", "m", "--seed", "-1"], r"Invalid value for '--seed': .* See pcmcnet fit --help\."),
         (["simulate", "mlba", "-o", "t.csv", "--sets", "many"], r"Invalid value for '--sets': .*simulate --help\."),
     ],
 )

@@ -116,7 +116,7 @@ CASES = {
     "missing file": (["nowhere.csv", *FINE[1:]], r"nowhere.csv: no such file or folder"),
     "unknown model": ([*FINE, "--models", "uniform,pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
     "twice": ([*FINE, "--models", "uniform,uniform"], r"--models: 'uniform' occurs twice"),
-    "no models": (FINE[:-2], r"Missing option '--models': see pcmcnet compare --help"),
+    "no models": (FINE[:-2], r"pcmcnet compare needs --models .*See pcmcnet compare --help"),
     "unknown option": ([*FINE, "--set", "uniform.hidden=3"], r"unknown option 'hidden'"),
     "no chosen column": (
         ["{table}", "--choice-set", "trip", "--models", "uniform"],

@@ -76,14 +76,14 @@ def test_a_reader_returns_its_rows_in_order(values: list[float], order: Any) -> 
             "error",
             r"row 1 \(choice set set 1\): expected a finite number, got nan; 2 such rows. Drop them or",
         ),
-        ([1, 2, None], "error", "row 2 .* expected a finite number, got nan; 1 such rows"),
-        ([1.0, 2.0, np.inf], "error", "row 2 .* expected a finite number, got inf; 1 such rows"),
-        ([NAN, -np.inf, 1.0], "indicator", "row 1 .* expected a finite number, got -inf; 1 such rows. Correct or drop"),
+        ([1, 2, None], "error", "row 2 .* expected a finite number, got nan; 1 such row"),
+        ([1.0, 2.0, np.inf], "error", "row 2 .* expected a finite number, got inf; 1 such row"),
+        ([NAN, -np.inf, 1.0], "indicator", "row 1 .* expected a finite number, got -inf; 1 such row. Correct or drop"),
         ([1.0, 1e39, -4e38], "error", r"row 1 .* expected a number below 3.4e38, got 1e\+39; 2 such rows. Rescale"),
         (["1", "two", "three"], "error", "row 1 .* expected a number, got 'two'; 2 such rows. Correct them, or list"),
-        (["1", "1_000", None], "indicator", "row 1 .* expected a number, got '1_000'; 1 such rows"),
-        (["1", "nan", None], "indicator", "row 1 .* expected a number, got 'nan'; 1 such rows"),
-        (["1", "inf", "2"], "error", "row 1 .* expected a finite number, got inf; 1 such rows"),
+        (["1", "1_000", None], "indicator", "row 1 .* expected a number, got '1_000'; 1 such row"),
+        (["1", "nan", None], "indicator", "row 1 .* expected a number, got 'nan'; 1 such row"),
+        (["1", "inf", "2"], "error", "row 1 .* expected a finite number, got inf; 1 such row"),
     ],
 )
 def test_a_bad_number_is_named_with_its_row(values: list[Any], missing: Any, message: str) -> None:
@@ -141,7 +141,7 @@ def test_anything_with_a_text_form_is_a_category(values: Any, expected: list[str
 
 @pytest.mark.parametrize("values", [["x", None, "y"], [1.0, NAN, 2.0], [1, None, 2]], ids=str)
 def test_a_missing_category_is_refused_or_its_own_category(values: list[Any]) -> None:
-    with pytest.raises(SchemaError, match=r"column 'a', row 1 .* expected a category, got nothing; 1 such rows"):
+    with pytest.raises(SchemaError, match=r"column 'a', row 1 .* expected a category, got nothing; 1 such row"):
         reader(values).categorical("a")
     column = reader(values).categorical("a", missing="indicator")
     assert column.plain()[1] == MISSING_CATEGORY
@@ -170,13 +170,13 @@ def test_a_flag_may_be_text(no_yes: str) -> None:
     ("values", "message"),
     [
         ([0, 2, 3], "row 1 .* expected 0 or 1, got 2; 2 such rows"),
-        ([0.0, NAN, 1.0], "row 1 .* expected 0 or 1, got nan; 1 such rows"),
-        ([None, True], "row 0 .* expected 0 or 1, got nothing; 1 such rows"),
-        (["0", None, "1"], "row 1 .* expected 0 or 1, got nothing; 1 such rows"),
+        ([0.0, NAN, 1.0], "row 1 .* expected 0 or 1, got nan; 1 such row"),
+        ([None, True], "row 0 .* expected 0 or 1, got nothing; 1 such row"),
+        (["0", None, "1"], "row 1 .* expected 0 or 1, got nothing; 1 such row"),
         (["0", "1", "yes", "no"], "row 2 .* expected 0 or 1, got 'yes'; 2 such rows. Write 0 or 1, or false or true."),
-        (["0", "1", ""], "row 2 .* expected 0 or 1, got ''; 1 such rows"),
-        (["0", "2"], "row 1 .* expected 0 or 1, got '2'; 1 such rows"),
-        ([0, 2**32, 1], f"row 1 .* expected 0 or 1, got {2**32}; 1 such rows"),
+        (["0", "1", ""], "row 2 .* expected 0 or 1, got ''; 1 such row"),
+        (["0", "2"], "row 1 .* expected 0 or 1, got '2'; 1 such row"),
+        ([0, 2**32, 1], f"row 1 .* expected 0 or 1, got {2**32}; 1 such row"),
     ],
 )
 def test_a_flag_of_another_value_is_refused(values: list[Any], message: str) -> None:
@@ -267,10 +267,10 @@ def test_weights_may_be_close_together() -> None:
 
 @pytest.mark.parametrize("missing", ["error", "indicator"])
 def test_infinity_is_refused_even_with_an_indicator(missing: Any) -> None:
-    with pytest.raises(SchemaError, match=r"row 2 .* got inf; 1 such rows. Correct or drop them.$"):
+    with pytest.raises(SchemaError, match=r"row 2 .* got inf; 1 such row. Correct or drop them.$"):
         reader([1.0, NAN, np.inf]).numeric("a", missing=missing)
 
 
 def test_a_missing_weight_is_refused() -> None:
-    with pytest.raises(SchemaError, match=r"row 1 .* got nan; 1 such rows. Correct or drop them.$"):
+    with pytest.raises(SchemaError, match=r"row 1 .* got nan; 1 such row. Correct or drop them.$"):
         reader([1.0, NAN]).weight("a")

@@ -167,9 +167,7 @@ def test_a_little_text_among_numbers_is_a_mistake_not_a_category(encoded: bool) 
         column = reader(pa.array(values).dictionary_encode() if encoded else values)
         return ColumnReader(column.columns, column.rows, True, column.name_set, dictionaries_are_text=encoded)
 
-    message = (
-        "column 'a', row 9 .*: expected a number as in the other rows, got 'x'; 1 such rows. Correct them, or list"
-    )
+    message = "column 'a', row 9 .*: expected a number as in the other rows, got 'x'; 1 such row. Correct them, or list"
     with pytest.raises(SchemaError, match=message):
         is_categorical(text(["1"] * 9 + ["x"]), "a")
     with pytest.raises(SchemaError, match=r"row 0 .* got 'inf'; 2 such rows"):

@@ -204,7 +204,7 @@ def test_a_schema_stores_the_rank_column(tmp_path: Path) -> None:
             r"got 1, 4. Correct them. If only the best and the worst of more than three alternatives are",
         ),
         ([None, None], "no alternative has a rank"),
-        ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank of 1, 2, 3 and so on, got 0; 1 such rows"),
+        ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank of 1, 2, 3 and so on, got 0; 1 such row"),
         ([1.5, 1, 2], r"got 1\.5"),
         ([float("inf"), 1, 2], "got inf"),
         (["first", "1", "2"], "expected a number, got 'first'"),

@@ -158,7 +158,7 @@ def test_declared_categories_in_a_csv_keep_leading_zeros(tmp_path: Path) -> None
         ({"alternatives": None}, "alternatives must be a list of distinct labels"),
         ({"alternatives": {"car": 1, "bus": 1}}, "alternatives: expected a distinct value for each label, got"),
         ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a distinct value for each label, got"),
-        ({"alternatives": {"car": 1, "bus": 3}}, "column 'choice', row 0: expected one of 1, 3, got 2; 1 such rows"),
+        ({"alternatives": {"car": 1, "bus": 3}}, "column 'choice', row 0: expected one of 1, 3, got 2; 1 such row"),
         ({"alternatives": {"car": 1, "bus": object()}}, "column 'choice': expected text or numbers that identify"),
         ({"individual": "who"}, r"individual must be a list of column names, got the string 'who'"),
         ({"individual": ["chosen"]}, "the name 'chosen' is reserved for the long form: rename"),
@@ -174,7 +174,7 @@ def test_a_group_of_missing_columns_is_refused(changes: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such rows. Drop"),
+        ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such row. Drop"),
         ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that identify the alternatives"),
         ({"car_time": [[1], [2]]}, "feature 'time': expected columns of the same type, got"),
         ({"car_time": [1.0, np.nan]}, r"column 'time', row 2 \(choice set 1\): expected a finite number"),

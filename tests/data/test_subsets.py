@@ -186,7 +186,7 @@ def test_subsets_accept_negative_positions_and_masks() -> None:
         ([0.5], r"expected a list of positions or a mask of choice sets, got float64 of shape \(1,\)"),
         (["a"], "expected a list of positions or a mask of choice sets, got <U1"),
         ([[0]], r"expected a list of positions .* of shape \(1, 1\)"),
-        (0, r"expected a list of positions .* of shape \(\)"),
+        (0, r"data\[0\] is not supported, .* Write data\[\[0\]\] for"),
         ([3], "positions must be between -3 and 2, as there are 3 choice sets; got 3 to 3"),
         ([-4, 0], "positions must be between -3 and 2, .* got -4 to 0"),
         ([2**64 - 1], "positions must be between -3 and 2"),

@@ -8,8 +8,8 @@ import pytest
 
 from choice_tables import trips
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.wide_columns import recognise_wide
 from pcmcnet.data.table_check import check_table
-from pcmcnet.data.wide_columns import recognise_wide
 from pcmcnet.datasets import intercity
 from pcmcnet.errors import SchemaError
 
@@ -77,7 +77,7 @@ def test_given_roles_are_kept() -> None:
         (table(took=["car"] * 6), "no column of 0 and 1 with one 1 in most choice sets was found"),
         (
             {**WIDE, "choice": [None] * 3},
-            r"looks wide: .*'cost_car', 'cost_bus'.*no column names the chosen alternative",
+            r"looks wide, .*'cost_car', 'cost_bus'.*no column names the chosen alternative",
         ),
     ],
 )

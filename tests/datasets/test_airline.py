@@ -88,9 +88,9 @@ def test_invalid_numbers_are_refused(sets: Any, seed: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("airlines", "AL64", r"column 'airlines', row 3: expected one of AL01 to AL63, got 'AL64'; 1 such rows"),
-        ("officeID", None, r"column 'officeID', row 3: expected one of OF01 to OF11, got None; 1 such rows"),
-        ("totalPrice", 0.0, r"column 'totalPrice', row 3: expected a finite number above 0, got 0\.0; 1 such rows"),
+        ("airlines", "AL64", r"column 'airlines', row 3: expected one of AL01 to AL63, got 'AL64'; 1 such row"),
+        ("officeID", None, r"column 'officeID', row 3: expected one of OF01 to OF11, got None; 1 such row"),
+        ("totalPrice", 0.0, r"column 'totalPrice', row 3: expected a finite number above 0, got 0\.0; 1 such row"),
         ("totalPrice", math.inf, r"column 'totalPrice', row 3: .* got inf"),
         ("dtd", math.nan, r"column 'dtd', row 3: expected a finite number, got nan"),
         ("dtd", None, r"column 'dtd', row 3: expected a finite number, got nan"),

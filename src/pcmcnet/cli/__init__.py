@@ -44,6 +44,7 @@ def _run() -> None:
     import typer
 
     from pcmcnet.cli.app import app
+    from pcmcnet.cli.usage import usage_message, with_options
     from pcmcnet.errors import InputError, PcmcNetError, is_lack_of_resources
 
     usage_error: Any = typer.BadParameter.__mro__[1]  # click.UsageError, which typer vendors under a private name
@@ -53,10 +54,9 @@ def _run() -> None:
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="pcmcnet", standalone_mode=False)
     except PcmcNetError as error:
-        _fail(error.command_line or str(error), 2 if isinstance(error, InputError) else 1)
+        _fail(error.command_line or with_options(str(error)), 2 if isinstance(error, InputError) else 1)
     except usage_error as error:
-        command = error.ctx.command_path if error.ctx else "pcmcnet"
-        _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
+        _fail(usage_message(error, sys.argv[1:]), 2)
     except UnicodeEncodeError as error:  # a library was passed a file name that is not UTF-8
         line = error.object[: error.end].rpartition("\n")[2] + error.object[error.end :].partition("\n")[0]
         _fail(f"{line}: the file name is not valid UTF-8. Rename the file.", 2)
@@ -131,5 +131,6 @@ class MessageFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the message without level or time."""
         from pcmcnet.cli.output import format_message
+        from pcmcnet.cli.usage import with_options
 
-        return format_message(super().format(record))
+        return format_message(with_options(super().format(record)))

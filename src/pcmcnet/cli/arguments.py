@@ -171,7 +171,10 @@ def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
         overrides[role] = {**entries.get(role, {}), **overrides[role]}
     entries |= overrides
     if "choice_set" not in entries:
-        raise SchemaError("no column with choice-set ids was given: add --choice-set COLUMN or --schema FILE.")
+        raise SchemaError(
+            "no column with choice-set ids was given: add --choice-set COLUMN or --schema FILE. The command "
+            "'pcmcnet check TABLE' guesses the columns."
+        )
     return Schema.from_dict(entries)
 
 

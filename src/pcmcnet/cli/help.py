@@ -45,7 +45,7 @@ class HelpfulCommand(TyperCommand):
         for option in self.get_params(ctx):
             if option.param_type_name == "option" and not getattr(option, "hidden", False):
                 rows = panels.setdefault(getattr(option, "rich_help_panel", None) or "Options", [])
-                rows.append((_option_names(option), _meaning(option)))
+                rows.append((option_names(option), _meaning(option)))
         parts += [_panel(title, rows) for title, rows in panels.items() if rows]
         formatter.write("\n\n".join(parts) + "\n")
 
@@ -67,7 +67,7 @@ class HelpfulGroup(TyperGroup):
             rows = [(name, _first_sentence(commands[name])) for name in names if name in commands]
             parts += [_panel(title, rows)] if rows else []
         options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
-        parts.append(_panel("Options", [(_option_names(p), _meaning(p)) for p in options]))
+        parts.append(_panel("Options", [(option_names(p), _meaning(p)) for p in options]))
         parts.append(f"The options of a command: {ctx.command_path} COMMAND --help")
         formatter.write("\n\n".join(parts) + "\n")
 
@@ -120,7 +120,7 @@ def _usage_name(argument: Any) -> str:
     return str(argument.metavar) if argument.required else f"[{argument.metavar}]"
 
 
-def _option_names(option: Any) -> str:
+def option_names(option: Any) -> str:
     """Return the names of an option and the kind of its value, such as ``-o, --output PATH``."""
     names = ", ".join(sorted([*option.opts, *option.secondary_opts], key=len))
     names = names if len(option.opts) > 1 else f"    {names}"  # long names are aligned

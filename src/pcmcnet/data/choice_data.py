@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import read_long, read_wide
 from pcmcnet.data.alternative_sampling import DEFAULT_SAMPLE, draw_samples, require_full_sets, sampling_protocol
 from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_values
@@ -35,7 +37,7 @@ from pcmcnet.data.subsets import (
     take_alternatives,
     take_sets,
 )
-from pcmcnet.errors import InputError, SchemaError, did_you_mean
+from pcmcnet.errors import ArgumentError, InputError, SchemaError, did_you_mean
 from pcmcnet.reports.frames import data_frame
 
 if TYPE_CHECKING:
@@ -45,7 +47,65 @@ if TYPE_CHECKING:
 
 U = TypeVar("U")
 
+# What other packages call the roles of columns, and the arguments of a split.
+_OTHER_ROLES = {
+    **dict.fromkeys(
+        ["id", "ids", "choice_sets", "set_id", "obs_id_col", "obs_id", "choice_id", "case", "group", "groups"],
+        "Name the column with the ids of the choice sets: choice_set='COLUMN'",
+    ),
+    **dict.fromkeys(
+        ["choice", "choices", "choice_col", "target", "y", "response", "choice_column"],
+        "Name the column that is 1 for the chosen alternative: chosen='COLUMN'",
+    ),
+    **dict.fromkeys(
+        ["alt", "alts", "alternative_col", "alt_id_col", "label", "labels", "item"],
+        "Name the column with the labels of the alternatives: alternative='COLUMN'",
+    ),
+    **dict.fromkeys(
+        ["X", "varnames", "variables", "attributes", "covariates", "feature_columns"],
+        "List the columns that describe alternatives: features=['COLUMN', ...]",
+    ),
+    **dict.fromkeys(
+        ["shared_features", "isvars", "customer_features"],
+        "List the columns that are constant within a choice set: individual=['COLUMN', ...]",
+    ),
+    **dict.fromkeys(
+        ["panel", "panels", "person_id", "user"], "Name the column with the ids of persons: person='COLUMN'"
+    ),
+    **dict.fromkeys(["weights", "sample_weight"], "Name the column with the weights: weight='COLUMN'"),
+    **dict.fromkeys(["avail", "availability"], "Name the column of 0 and 1: available='COLUMN'"),
+}
+_OTHER_SPLIT = {
+    **dict.fromkeys(
+        ["test_size", "train_size", "shares", "ratio"], "Write the shares of the parts, as in split((0.8, 0.2))"
+    ),
+    **dict.fromkeys(["random_state", "random_seed"], "Write seed=0"),
+    **dict.fromkeys(["stratify", "groups"], "Name a column whose groups stay together: by='COLUMN'"),
+}
 
+
+def _refuses_tables(kind: type[U]) -> type[U]:
+    """Make a class raise an error with a remedy if a table is passed to it: classmethods such as from_long read tables.
+
+    The other arguments of the class do not change.
+    """
+    set_fields = kind.__init__
+
+    @wraps(set_fields)
+    def initialise(self: U, *tables: Any, **values: Any) -> None:
+        if tables:
+            name = kind.__name__
+            raise ArgumentError(
+                f"{name}(table) does not read a table: write {name}.from_long(table, choice_set=..., chosen=..., "
+                f"features=[...]), or {name}.from_wide for a table with one row per choice set."
+            )
+        set_fields(self, **values)
+
+    setattr(kind, "__init__", initialise)  # noqa: B010 - an assignment does not pass the type checker
+    return kind
+
+
+@_refuses_tables
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ChoiceData:
     """Choice sets with their alternatives, individuals and choices.
@@ -103,6 +163,7 @@ class ChoiceData:
     # Tables -> choice data
 
     @classmethod
+    @suggests_arguments(_OTHER_ROLES)
     def from_long(
         cls,
         table: Any,
@@ -252,6 +313,7 @@ class ChoiceData:
         return cls(**read_long.read_long(table if converted is None else converted, schema, folder=folder_of(table)))
 
     @classmethod
+    @suggests_arguments(_OTHER_ROLES)
     def from_wide(
         cls,
         table: Any,
@@ -819,6 +881,7 @@ class ChoiceData:
         """
         return replace(self, **join(self, other))
 
+    @suggests_arguments(_OTHER_SPLIT)
     def split(
         self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> tuple[ChoiceData, ...]:

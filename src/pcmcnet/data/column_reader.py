@@ -30,16 +30,18 @@ from pcmcnet.data.columns.distinct import (
     value_type,
 )
 from pcmcnet.data.columns.statistics import Span, is_close, merge_spans
+from pcmcnet.data.columns.wide_columns import recognise_wide
 from pcmcnet.data.files.csv_files import ENCODED_TEXT
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Missing, Schema
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import SchemaError, such_rows
 
 log = logging.getLogger("pcmcnet")
 
 MISSING_CATEGORY = "<missing>"
 CORRECT = "Correct them, or list the column in categorical."
 _LARGE_COLUMN_BYTES = 2**20  # columns of this size return their memory to the system when they are released
+_WORDS_FOR_FLAGS = {"0", "1", "true", "false", "yes", "no", "y", "n", "t", "f", "x", "", "ja", "nein", "oui", "non"}
 _MISSING_REMEDY = "Drop them or declare missing='indicator'."
 
 
@@ -273,8 +275,25 @@ class ColumnReader:
             return repr(value) if isinstance(value, str) else "nothing" if value is None else value
 
         bad = ~((values == 0) | (values == 1))
-        self.require_valid(column, bad, "expected 0 or 1", "Write 0 or 1, or false or true.", got)
+        if bad.any():
+            self.require_valid(column, bad, "expected 0 or 1", self._flag_remedy(column), got)
         return np.asarray(values == 1)
+
+    def _flag_remedy(self, column: str) -> str:
+        """Return what to do about values other than flags. Raise SchemaError if the table is wide."""
+        if not is_text(value_type(self.columns[column].type)):
+            return "Write 0 or 1, or false or true."
+        values = [str(value) for value in self.distinct_values(column)[1].to_pylist()]
+        wide = recognise_wide([*self.columns], values)
+        if wide is not None and len({*wide.alternatives} & {*values}) > 1:
+            problem = f"column {column!r}: expected 0 or 1, got the names of alternatives such as {values[0]!r}"
+            raise wide.error(problem, [column])
+        if any(value.lower() in _WORDS_FOR_FLAGS or value.isnumeric() for value in values):
+            return "Write 0 or 1, or false or true."
+        return (
+            f"If {column!r} holds the label of the chosen alternative, name a column that is 1 in the row of the "
+            f"chosen alternative, and 0 in the other rows of the set."
+        )
 
     def is_flagged(self, column: str) -> NDArray[np.bool_]:
         """Return True where a flag is 1, and False for every other value."""
@@ -322,7 +341,7 @@ class ColumnReader:
         if marked.size:
             first = int(marked[np.argmin(self.rows[marked])])
             shown = "" if got is None else f", got {got(first)}"
-            raise self.error_at(column, int(self.rows[first]), f"{problem}{shown}; {marked.size} such rows.", remedy)
+            raise self.error_at(column, int(self.rows[first]), f"{problem}{shown}; {such_rows(marked.size)}.", remedy)
 
     def _require_valid_values(
         self, exact: ExactColumn, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None

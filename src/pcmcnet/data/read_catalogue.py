@@ -24,7 +24,7 @@ from pcmcnet.data.files.tabular import folder_of, names_of, read_table
 from pcmcnet.data.pair_features import PairFeature
 from pcmcnet.data.read_long import read_long
 from pcmcnet.data.schema import Schema
-from pcmcnet.errors import SchemaError, did_you_mean
+from pcmcnet.errors import SchemaError, did_you_mean, such_rows
 
 _SET = "choice set of the row"  # column that is added to both tables; no table has a column of this name
 _SET_IN_MESSAGE = re.compile(r" \(choice set \d+\)(?=:)")  # both tables are read as choice sets with numbers
@@ -227,14 +227,14 @@ def _item_ids(table: pa.Table, item: str) -> list[str]:
     missing = [row for row, name in enumerate(ids) if name is None]
     if missing:
         raise SchemaError(
-            f"column {item!r}, row {missing[0]}: expected the id of an item, got nothing; {len(missing)} such rows. "
+            f"column {item!r}, row {missing[0]}: expected the id of an item, got nothing; {such_rows(len(missing))}. "
             f"Fill in the id or drop these rows."
         )
     if repeated:
         row, name = repeated[0]
         raise SchemaError(
-            f"column {item!r}, row {row}: the id {name!r} also occurs in row {first[name]}; {len(repeated)} such rows. "
-            f"Each item needs one row: drop the duplicates."
+            f"column {item!r}, row {row}: the id {name!r} also occurs in row {first[name]}; "
+            f"{such_rows(len(repeated))}. Each item needs one row: drop the duplicates."
         )
     return [str(name) for name in ids]
 
@@ -259,7 +259,7 @@ def _offers(table: pa.Table, offered: str, place: Mapping[str, int]) -> Assortme
     empty = np.flatnonzero(sizes == 0)
     if empty.size:
         raise SchemaError(
-            f"column {offered!r}, row {empty[0]}: expected a list of item ids, got no item; {empty.size} such rows. "
+            f"column {offered!r}, row {empty[0]}: expected a list of item ids, got no item; {such_rows(empty.size)}. "
             f"Drop these choosers, or read the tables without offered."
         )
     codes, texts = _texts(pa.chunked_array([lists.flatten()]), offered, "lists of item ids")
@@ -289,7 +289,7 @@ def _raise_unknown(column: str, rows: Ints, found: Any, place: Mapping[str, int]
     else:
         problem = f"the {noun} {name!r} is not in the catalogue"
         remedy = "Add it to the catalogue, or drop these choosers." + did_you_mean(name, place)
-    count = f"; {len(rows)} such rows" if len(rows) > 1 else ""
+    count = f"; {such_rows(len(rows))}" if len(rows) > 1 else ""
     raise SchemaError(f"column {column!r}, row {rows[0]}: {problem}{count}. {remedy}")
 
 
@@ -304,7 +304,7 @@ def _require_offered(
     if wrong.size:
         raise SchemaError(
             f"{chosen}, row {wrong[0]}: the chosen item {item_ids[chosen_items[wrong[0]]]!r} is not among the items in "
-            f"{offered}; {wrong.size} such rows. Add it to the list, or correct the choice."
+            f"{offered}; {such_rows(wrong.size)}. Add it to the list, or correct the choice."
         )
 
 

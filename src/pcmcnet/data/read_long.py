@@ -6,6 +6,7 @@ individuals, features. Each column is freed from memory once it is converted.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Ints
 from pcmcnet.data.column_reader import ChunkContext, ColumnReader, categorical_inputs, require_exact_ids
 from pcmcnet.data.columns.arrays import Categorical, Column, array_to_numpy
-from pcmcnet.data.columns.distinct import UNREADABLE, distinct, renumber_by_first_row
+from pcmcnet.data.columns.distinct import UNREADABLE, distinct, renumber_by_first_row, similar_values
 from pcmcnet.data.files.tabular import folder_of, read_table
 from pcmcnet.data.kinds.contents import read_contents
 from pcmcnet.data.outside import add_outside_rows, blank_outside_features
 from pcmcnet.data.rankings import MUST_BE_AVAILABLE, explode, read_ranks
 from pcmcnet.data.schema import Schema
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import SchemaError, such_rows
+
+log = logging.getLogger("pcmcnet")
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-30, 1e30  # range of weights whose sums, and products with losses, fit into float32
 
@@ -169,8 +172,8 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
     missing = np.flatnonzero(np.append(is_nan, True)[codes]) if is_nan.any() or (codes < 0).any() else codes[:0]
     if missing.size:
         raise SchemaError(
-            f"column {name!r}, row {missing[0]}: expected the id of a choice set, got nothing; {missing.size} such "
-            f"rows. Drop them or fill in the id."
+            f"column {name!r}, row {missing[0]}: expected the id of a choice set, got nothing; "
+            f"{such_rows(missing.size)}. Drop them or fill in the id."
         )
     if ids.dtype.kind == "i":
         ids = ids.astype(np.int64)
@@ -197,7 +200,12 @@ def _chosen(reader: ColumnReader, hidden: ColumnReader, schema: Schema, sets: Se
     if (counts == 0).any():
         raise sets.error_at(np.flatnonzero(counts == 0), f"{expected}, got none", "Drop these sets or correct them.")
     if (counts > 1).any():
-        remedy = "Split a set with several choices into one set per choice."
+        if len(counts) == 1 and counts[0] > 2:
+            raise SchemaError(
+                f"{expected} in each choice set, got {counts[0]}: all rows have the same id in column "
+                f"{schema.choice_set!r}. Name a column with one id for each choice set."
+            )
+        remedy = "Remove rows that occur twice, or split a set with several choices into one set per choice."
         raise sets.error_at(np.flatnonzero(counts > 1), f"{expected}, got up to {counts.max()}", remedy)
     return chosen - sets.starts
 
@@ -206,6 +214,9 @@ def _labels(reader: ColumnReader, column: str, sets: SetLayout) -> Categorical:
     """Return the labels of the alternatives, or raise SchemaError if a label is repeated within a set."""
     reader.require_exact_ids(column)
     labels = reader.categorical(column, missing_remedy="Name these alternatives, or drop their rows.")
+    similar = similar_values(labels.categories) if reader.context is None and len(labels.categories) <= 1_000 else None
+    if similar is not None:
+        log.warning("column %r: the labels %s. Correct the table if they are the same alternative.", column, similar)
     if (sets.begin[1:] | (labels.codes[1:] > labels.codes[:-1])).all():  # sorted within each set, as in most tables
         return labels
     pairs = sets.of(np.arange(len(labels))) * len(labels.categories) + labels.codes
@@ -274,7 +285,7 @@ def _per_set(reader: ColumnReader, names: tuple[str, ...], schema: Schema, sets:
     if conflicts:
         raise SchemaError(
             f"individual-level columns must be constant within a choice set, but {'; '.join(conflicts)}. "
-            f"Declare them as features, or pass conflict='first' to use the first value of each set."
+            f"Declare them as features, or declare conflict='first' to use the first value of each set."
         )
     return columns
 

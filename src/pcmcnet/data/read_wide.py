@@ -13,7 +13,7 @@ import pyarrow as pa
 from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.files.tabular import names_of, read_table
 from pcmcnet.data.schema import LONG_FORM_COLUMNS, Label, Schema, label_of, labels_of, require_distinct
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import SchemaError, such_rows
 
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or a mapping: label -> column or constant
 Places = Mapping[str, list[str | float | None]]  # column or constant of each alternative; None for the outside option
@@ -242,7 +242,7 @@ def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outs
         got = values[value_codes[bad[0]]]
         raise SchemaError(
             f"column {name!r}, row {bad[0]}: expected one of {', '.join(map(str, choices))}, "
-            f"got {'nothing' if got is None else got}; {bad.size} such rows. "
+            f"got {'nothing' if got is None else got}; {such_rows(bad.size)}. "
             f"Drop these rows, or list the value in alternatives."
         )
     return pa.array((chosen[:, None] == np.arange(len(choices))).ravel().astype(np.int8))

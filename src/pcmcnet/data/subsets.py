@@ -77,7 +77,9 @@ def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         shares = np.empty(0)
     if shares.ndim != 1 or not shares.size or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise InputError(f"the parts must be positive shares that add up to 1, got {parts!r}.")
+        raise InputError(
+            f"the parts must be positive shares that add up to 1, got {parts!r}. Write, for example, (0.8, 0.2)."
+        )
     return shares
 
 
@@ -105,6 +107,16 @@ def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
         if index.shape != (n_sets,):
             raise InputError(f"expected a mask of {n_sets} choice sets, got shape {index.shape}.")
         return np.flatnonzero(index)
+    if index.ndim == 0 and index.dtype.kind in "iu":
+        raise InputError(
+            f"data[{index}] is not supported, because there is no object for one choice set. Write data[[{index}]] for "
+            f"choice data with this set, or data[:5] for the first five."
+        )
+    if index.ndim == 0 and index.dtype.kind in "US":
+        raise InputError(
+            f"choice data are indexed by choice sets, not by columns: write data.to_frame()[{str(index)!r}] for the "
+            f"values of a column."
+        )
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
         raise InputError(
             f"expected a list of positions or a mask of choice sets, got {index.dtype} of shape {index.shape}."

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import array_to_numpy, to_numpy
-from pcmcnet.data.columns.distinct import UNREADABLE, distinct, is_text, value_type
+from pcmcnet.data.columns.distinct import UNREADABLE, distinct, is_text, similar_values, value_type
+from pcmcnet.data.columns.wide_columns import CHOSEN_NAMES, WideColumns, recognise_wide
 from pcmcnet.data.files.read_files import require_columns
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.read_wide import to_long
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.wide_columns import WideColumns, recognise_wide
 from pcmcnet.errors import SchemaError
 
 MIN_SHARE_WITH_ONE_CHOICE = 0.5  # of the ids, to take two columns for the choice set and the choices
@@ -32,7 +32,7 @@ MAX_LABELS = 1_000  # a text column with more values holds names or notes
 MAX_LISTED = 5  # examples in a finding
 _PATTERNS = {  # names that decide between columns whose values are alike
     "choice_set": r"(^|_)(set|trip|obs|case|choice|task|search|session|chid|occasion|ranking)|id$",
-    "chosen": r"chos|choice|took|taken|book|bought|select|pick|purchas|click",
+    "chosen": CHOSEN_NAMES,
     "alternative": r"(^|_)(alt|alternative|mode|brand|product|item|option|label|name)",
     "person": r"person|resp(_|$|ondent)|customer|user|travell?er|household|panel|subject|consumer|(^|_)(hh|pid)",
     "available": r"avail|^av(_|$)",
@@ -346,26 +346,6 @@ def _similar_values(columns: Sequence[ColumnFacts]) -> Iterator[TableFinding]:
         )
         if hint is not None:
             yield TableFinding(False, f"column {column.name!r}: {hint}")
-
-
-def similar_values(values: Sequence[str | None]) -> str | None:
-    """Return a warning about values that differ only in blanks or capital letters, or None.
-
-    Examples
-    --------
-    >>> similar_values(["car", " train", "train"])
-    "' train' and 'train' differ only in blanks or capital letters, so they count as different values"
-    """
-    first: dict[str, str] = {}
-    for value in values:
-        if value is not None:
-            plain = " ".join(value.split()).casefold()
-            if first.setdefault(plain, value) != value:
-                one, other = first[plain], value
-                return (
-                    f"{one!r} and {other!r} differ only in blanks or capital letters, so they count as different values"
-                )
-    return None
 
 
 def _set_findings(columns: Sequence[ColumnFacts], roles: Mapping[str, Any]) -> Iterator[TableFinding]:

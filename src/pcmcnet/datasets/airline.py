@@ -27,7 +27,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.columns.ragged import log_softmax_by_set, spread
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.datasets.truth import BestNLL, best_nll, contiguous_offsets, require_seed, require_sets, sample
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, such_rows
 
 __all__ = ["RANGES", "ROLES", "SEGMENTS", "SIZE", "Segment"]
 __all__ += ["best_possible_nll", "business_share", "probabilities", "simulate"]
@@ -551,7 +551,7 @@ def _codes(values: pa.Array, name: str) -> NDArray[Any]:
         row = int(np.flatnonzero(codes.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(
             f"column {name!r}, row {row}: expected one of {texts[0]} to {texts[-1]}, got {values[row].as_py()!r}; "
-            f"{codes.null_count} such rows."
+            f"{such_rows(codes.null_count)}."
         )
     return np.asarray(codes.to_numpy(), dtype=np.int64)
 
@@ -567,7 +567,7 @@ def _numbers(values: pa.Array, name: str) -> Floats:
     bad = np.flatnonzero(~np.isfinite(numbers) | (positive & (numbers <= 0)))
     if bad.size:
         raise InputError(
-            f"column {name!r}, row {bad[0]}: expected {expected}, got {numbers[bad[0]]}; {bad.size} such rows. "
+            f"column {name!r}, row {bad[0]}: expected {expected}, got {numbers[bad[0]]}; {such_rows(bad.size)}. "
             "Drop these searches."
         )
     return numbers

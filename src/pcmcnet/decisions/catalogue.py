@@ -40,6 +40,7 @@ class Catalogue:
         rows = read_table(table, text=schema.text_columns, ids=schema.id_columns)
         if not rows.num_rows:
             raise InputError("the catalogue has no rows: expected one row for each alternative that could be offered.")
+        _require_single_labels(rows, schema)
         sets = _cross(rows, _individuals(schema, rows, individual), schema)
         labels = tuple(map(str, range(rows.num_rows)))
         if sets.labels is not None:
@@ -89,6 +90,21 @@ class Catalogue:
             bad = int(np.argmax(wrong))
             raise InputError(f"{what} of {self.labels[bad]!r}: expected a finite number, got {numbers[bad]}.")
         return numbers if missing is None else np.where(np.isnan(numbers), missing, numbers)
+
+
+def _require_single_labels(rows: pa.Table, schema: Schema) -> None:
+    """Raise InputError if a label occurs twice, as in a table of many choice sets."""
+    if schema.alternative is None or schema.alternative not in rows.column_names:
+        return
+    counts = rows[schema.alternative].value_counts()
+    times = counts.field("counts").to_numpy()
+    if times.max(initial=0) > 1:
+        label = counts.field("values")[int(times.argmax())].as_py()
+        raise InputError(
+            f"column {schema.alternative!r}: expected a catalogue with one row for each alternative that could be "
+            f"offered, but {label!r} occurs {times.max():,} times. Keep the rows of one choice set, or write a table "
+            f"with one row for each alternative."
+        )
 
 
 def _place(labels: tuple[str, ...], label: Any) -> int:

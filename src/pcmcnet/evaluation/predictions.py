@@ -20,7 +20,7 @@ from pcmcnet.data.columns.arrays import MISSING_CODE, Column, Contents, Numeric
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, such_rows
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 
 _TRUTH_SUM = 1e-6  # tolerance for the sum of true probabilities: in float32 it is accurate to 1e-7
@@ -48,7 +48,10 @@ def gives_of(model: Any) -> Gives:
 def require_predictor(model: Any) -> None:
     """Raise InputError if the model has no method ``predict_log_proba``."""
     if not callable(getattr(model, "predict_log_proba", None)):
-        raise InputError(f"model: expected an object with a predict_log_proba method, got {type(model).__name__}.")
+        order = " The model comes first, then the data." if isinstance(model, ChoiceData) else ""
+        raise InputError(
+            f"model: expected an object with a predict_log_proba method, got {type(model).__name__}.{order}"
+        )
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:
@@ -113,7 +116,7 @@ def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, reme
     nan = np.flatnonzero(np.isnan(flat))
     if nan.size:
         location = _location(data, nan[0])
-        raise InputError(f"{source}, {location}: expected a {noun}, got NaN; {nan.size} such rows. {remedy}")
+        raise InputError(f"{source}, {location}: expected a {noun}, got NaN; {such_rows(nan.size)}. {remedy}")
     return flat
 
 
@@ -123,7 +126,7 @@ def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
     bad = np.flatnonzero(~(true >= 0))  # negative or NaN
     if bad.size:
         raise InputError(
-            f"truth, {_location(data, bad[0])}: expected a probability, got {true[bad[0]]}; {bad.size} such rows. "
+            f"truth, {_location(data, bad[0])}: expected a probability, got {true[bad[0]]}; {such_rows(bad.size)}. "
             f"Correct them or leave out truth."
         )
     _require_sum(true, data, "truth", _TRUTH_SUM, "Divide the values of each set by their sum.")

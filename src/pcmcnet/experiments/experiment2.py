@@ -15,7 +15,7 @@ import pyarrow.csv
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.subsets import generator, split_parts
 from pcmcnet.datasets import packaged
-from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
+from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean, such_rows
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.evaluation.compare import FoldData, model_identity
 from pcmcnet.evaluation.paired_differences import Failure
@@ -72,7 +72,7 @@ def with_airline(table: pa.Table) -> pa.Table:
         row = pc.index(pc.is_null(first), True).as_py()
         raise SchemaError(
             f"column 'airlines', row {row}: expected airlines such as 'AF/KL', got {words[row].as_py()!r}; "
-            f"{first.null_count} such rows."
+            f"{such_rows(first.null_count)}."
         )
     return table.append_column("airline", first)
 

@@ -193,7 +193,8 @@ def with_values(data: ChoiceData, column: str, values: ArrayLike) -> ChoiceData:
 def _column(before: Column, values: NDArray[Any], name: str) -> Column:
     """Return a column of the same kind with new values."""
     if values.shape != (len(before),):
-        raise InputError(f"column {name!r}: expected {len(before)} values, got shape {values.shape}.")
+        remedy = f" Write '{name} *= {values}' to change all values by a factor." if values.ndim == 0 else ""
+        raise InputError(f"column {name!r}: expected {len(before)} values, got shape {values.shape}.{remedy}")
     if isinstance(before, Numeric):
         numbers = values.astype(np.float32)
         if not np.isfinite(numbers[~np.isnan(before.values)]).all():

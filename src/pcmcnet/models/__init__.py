@@ -43,6 +43,25 @@ FAMILIES: dict[str, dict[str, str]] = {
     "Trees": {"boosted": "boosted.Boosted", "rf": "random_forest.RandomForest"},
     "Baselines": {"rank-by": "rules.RankBy", "uniform": "rules.Uniform"},
 }
+# What other packages call a model.
+_OTHER_NAMES = {
+    **dict.fromkeys(
+        ["logit", "clogit", "cl", "mlogit", "mnlogit", "conditional-logit", "multinomial", "multinomial-logit"], "mnl"
+    ),
+    **dict.fromkeys(["logistic", "logistic-regression", "softmax", "linear"], "mnl"),
+    **dict.fromkeys(["nl", "nested", "nested-logit"], "nested-mnl"),
+    **dict.fromkeys(["cnl", "cross-nested", "cross-nested-logit"], "cross-nested-mnl"),
+    **dict.fromkeys(["lc", "lcm", "latent-class", "latent-class-logit"], "lc-mnl"),
+    **dict.fromkeys(["mixl", "mxl", "mixed", "mixed-logit", "rpl", "random-parameters"], "mixed-mnl"),
+    **dict.fromkeys(["random-forest", "forest"], "rf"),
+    **dict.fromkeys(["xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gradient-boosting", "trees"], "boosted"),
+    **dict.fromkeys(["nn", "mlp", "neural", "neural-network", "network", "deep", "pcmc-net"], "pcmcnet"),
+    **dict.fromkeys(["stack", "ensemble", "stacked", "best"], "stacking"),
+    **dict.fromkeys(["transformer"], "tcnet"),
+    **dict.fromkeys(["pointer-network", "pointer"], "dpn"),
+    **dict.fromkeys(["random", "chance", "dummy", "baseline"], "uniform"),
+    **dict.fromkeys(["probit"], "thurstone"),
+}
 _PLACES = {name: place for family in FAMILIES.values() for name, place in family.items()}
 _WRAPPERS = {
     "calibrated": "calibrated.Calibrated",
@@ -106,6 +125,8 @@ class Registry(Mapping[str, type["ChoiceModel"]]):
         self._places = dict(places)
 
     def __getitem__(self, name: str) -> type[ChoiceModel]:
+        if name not in self._places:  # a mapping raises KeyError
+            raise KeyError(f"unknown model {name!r}." + did_you_mean(name, self._places, _OTHER_NAMES))
         module, _, kind = self._places[name].partition(".")
         model: type[ChoiceModel] = getattr(import_module(f"{__name__}.{module}"), kind)
         return model
@@ -132,7 +153,7 @@ KINDS = Registry({**_PLACES, **_WRAPPERS})
 def model_class(name: str) -> type[ChoiceModel]:
     """Return the model class with the given name. Raise ConfigError if the name is unknown."""
     if name not in MODELS:
-        raise ConfigError(f"unknown model {name!r}." + did_you_mean(name, MODELS))
+        raise ConfigError(f"unknown model {name!r}." + did_you_mean(name, MODELS, _OTHER_NAMES))
     return MODELS[name]
 
 

@@ -151,7 +151,7 @@ def parse_contents(
     try:
         codes, table = KINDS[kind].read_posted(parsed)
     except BadContentError as bad:
-        problem = re.sub(r"; \d+ such rows", "", bad.problem)
+        problem = re.sub(r"; \d+ such rows?", "", bad.problem)
         raise RequestError(422, f"{at(bad.row)}: {problem}") from None
     return Contents(codes, table, kind)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from pcmcnet.arrays import Ints
+from pcmcnet.checks import require_device_name
 from pcmcnet.data.batches import Batch, DistinctContents, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoder import Encoder
@@ -35,15 +36,27 @@ _loading: list[Thread] = []
 
 def resolve_device(name: str) -> torch.device:
     """Return the device with this name, or raise ConfigError if the device is not available."""
+    require_device_name(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name!r} is not available ({reason}): use 'auto', 'cpu' or 'cuda'.") from error
+        raise _unavailable_device(name, error) from error
     return device
+
+
+def _unavailable_device(name: str, error: Exception) -> ConfigError:
+    """Return the error for a device that does not exist or is not available."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    kind = str(name).partition(":")[0].lower()
+    here = "no NVIDIA GPU was found, or torch was installed without CUDA" if not gpus else f"{gpus} GPUs were found"
+    if kind == "cuda":
+        return ConfigError(f"device {name!r} is not available: {here}. Use 'cpu', or 'auto' for the best device.")
+    reason = str(error).splitlines()[0]
+    reason = "" if "device type" in reason else f" ({reason})"  # torch lists twenty back ends
+    return ConfigError(f"device {name!r} is not available{reason}: use 'auto', 'cpu' or 'cuda'.")
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -22,8 +22,8 @@ def test_ids_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1, -2], r"row 1 \(choice set A\): expected a whole number of at least 0, got -2; 1 such rows"),
-        ([1, None], r"row 1 \(choice set A\): expected an id, got nothing; 1 such rows"),
+        ([1, -2], r"row 1 \(choice set A\): expected a whole number of at least 0, got -2; 1 such row"),
+        ([1, None], r"row 1 \(choice set A\): expected an id, got nothing; 1 such row"),
         ([1.5, 2.0], "has type double: expected whole numbers"),
         (np.array(["a"]), "expected whole numbers"),
     ],

@@ -31,7 +31,7 @@ def test_missing_lists_are_allowed_only_if_declared() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([["a"], ["b", None]], r"row 1 \(choice set A\): expected the name of a category, got nothing; 1 such rows"),
+        ([["a"], ["b", None]], r"row 1 \(choice set A\): expected the name of a category, got nothing; 1 such row"),
         ([["a"], None], r"row 1 \(choice set A\): expected a value of kind multi, got nothing"),
         (["a;b"], "row 0 .* expected a list of names such as .*, got 'a;b'"),
         ([3], "has type int64: expected lists of names"),

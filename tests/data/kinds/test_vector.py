@@ -43,7 +43,7 @@ def test_equal_vectors_of_any_type_are_stored_once(values: Any) -> None:
 @pytest.mark.parametrize("ragged", [[5.0], [5.0, 6.0, 7.0], []])
 def test_a_vector_of_another_size_is_refused_with_row_and_size(ragged: list[float]) -> None:
     where = rf"column 'v', row 3 \(choice set B\): expected a vector of 2 numbers as in most rows, got {len(ragged)} "
-    with pytest.raises(SchemaError, match=where + r"numbers; 1 such rows\. Give all vectors the same size"):
+    with pytest.raises(SchemaError, match=where + r"numbers; 1 such row\. Give all vectors the same size"):
         read([*ROWS[:3], ragged])
 
 

@@ -94,7 +94,7 @@ def test_missing_contents_stay_missing_in_every_format(kind: str, write: Write) 
     roles = ROLES | {"missing": "indicator"}
     whole = ChoiceData.from_long(path, **roles)
     assert ChoiceData.scan(path, memory="1 MiB", **roles).read().fingerprint() == whole.fingerprint()
-    with pytest.raises(SchemaError, match=r"column '(about|style)', row \d+ .* got nothing; 1 such rows"):
+    with pytest.raises(SchemaError, match=r"column '(about|style)', row \d+ .* got nothing; 1 such row"):
         ChoiceData.scan(path, memory="1 MiB", **ROLES)
 
 

@@ -340,7 +340,7 @@ def test_scales_and_levels_of_training_apply_to_later_tables(data: ChoiceData) -
 def test_an_unseen_label_has_no_constant(data: ChoiceData) -> None:
     other = read({"mode": ["car", "bus", "bike", "car", "rocket", "car"]})
     with pytest.raises(
-        InputError, match=r"alternative 'rocket' \(table row 4\) was not in the training data, .*1 such rows"
+        InputError, match=r"alternative 'rocket' \(table row 4\) was not in the training data, .*1 such row"
     ):
         Design.learn("cost", data).matrix(other)
     assert Design.learn("cost | 0", data).matrix(other).shape == (N, 1)

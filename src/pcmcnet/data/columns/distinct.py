@@ -294,3 +294,23 @@ def uniform_draws(keys: Keys, seed: int) -> NDArray[np.float64]:
 def partition_numbers(keys: Keys, count: int) -> NDArray[np.int64]:
     """Return the partition number of each key, from 0 to ``count`` - 1."""
     return ((keys >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
+
+
+def similar_values(values: Sequence[str | None]) -> str | None:
+    """Return a warning about values that differ only in blanks or capital letters, or None.
+
+    Examples
+    --------
+    >>> similar_values(["car", " train", "train"])
+    "' train' and 'train' differ only in blanks or capital letters, so they count as different values"
+    """
+    first: dict[str, str] = {}
+    for value in values:
+        if value is not None:
+            plain = " ".join(value.split()).casefold()
+            if first.setdefault(plain, value) != value:
+                one, other = first[plain], value
+                return (
+                    f"{one!r} and {other!r} differ only in blanks or capital letters, so they count as different values"
+                )
+    return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -17,11 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pcmcnet.data.columns.distinct import distinct, names
+from pcmcnet.data.columns.wide_columns import recognise_wide
 from pcmcnet.data.files.csv_files import BLOCK_BYTES, LINE_TOO_LONG, CsvFile
 from pcmcnet.errors import ResourceError, SchemaError, did_you_mean, is_lack_of_resources
 
 # -- File errors -------------------------------------------------------------------------------------------------------
 ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
+MAX_SIBLINGS = 1_000  # entries of a folder that are searched for a similar name
 
 
 def ending(path: Path) -> str:
@@ -34,7 +37,9 @@ def ending(path: Path) -> str:
     for end in ENDINGS:
         if path.name.lower().endswith(end):
             return end
-    raise SchemaError(f"{path}: unknown file format. Expected {', '.join(ENDINGS)} or a folder of .parquet files.")
+    remedy = " Save the sheet as CSV." if path.name.lower().endswith((".xlsx", ".xls", ".ods")) else ""
+    expected = f"Expected {', '.join(ENDINGS)} or a folder of .parquet files"
+    raise SchemaError(f"{path}: unknown file format. {expected}.{remedy}")
 
 
 def require_columns(columns: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
@@ -42,9 +47,18 @@ def require_columns(columns: Sequence[str], present: Sequence[str], *, where: st
     counts = Counter(present)
     for name in columns:
         if name not in counts:
-            raise SchemaError(f"{where} has no column {name!r}." + did_you_mean(name, present))
+            raise missing_column(name, present, where)
         if (times := counts[name]) > 1:
             raise SchemaError(f"{where} has {times} columns named {name!r}: rename all but one.")
+
+
+def missing_column(name: str, present: Sequence[str], where: str) -> SchemaError:
+    """Return the error for a missing column. If the table is wide, the error shows how to read it."""
+    hint, problem = did_you_mean(name, present), f"{where} has no column {name!r}"
+    wide = recognise_wide(present)
+    if wide is None or (name not in wide.features and hint.endswith("?")):
+        return SchemaError(f"{problem}.{hint}")
+    return wide.error(problem, present)
 
 
 def one_line(error: Exception) -> str:
@@ -63,6 +77,8 @@ def as_schema_errors(path: Path) -> Iterator[None]:
             raise ResourceError(f"{path}: {reason}: raise the limits of this process.") from error
         if ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
+        if ending(path).startswith(".csv") and path.is_file() and path.stat().st_size == 0:
+            raise SchemaError(f"{path}: the file is empty. Expected a header line and at least one row.") from error
         if ending(path).startswith(".csv") and LINE_TOO_LONG in str(error):
             raise SchemaError(
                 f"{path}: a line is longer than {BLOCK_BYTES // 2**20} MiB. Close a quote that was left open, shorten "
@@ -389,7 +405,17 @@ def open_source(path: Path) -> TableFile:
 def require_path(path: Path) -> None:
     """Raise SchemaError if the path does not exist."""
     if not path.exists():
-        raise SchemaError(f"{path}: no such file or folder.")
+        near = did_you_mean(path.name, _siblings(path)) if path.parent.is_dir() else ""
+        raise SchemaError(f"{path}: no such file or folder.{near if near.endswith('?') else ''}")
+
+
+def _siblings(path: Path) -> list[str]:
+    """Return the names of the tables and folders next to a path."""
+    try:
+        entries = list(islice(path.parent.iterdir(), MAX_SIBLINGS))
+    except OSError:
+        return []
+    return [entry.name for entry in entries if entry.name.lower().endswith(ENDINGS) or entry.is_dir()]
 
 
 class ParquetFile:

@@ -21,7 +21,7 @@ from pcmcnet.data.kinds.kind import (
     register,
     require_no_bad_rows,
 )
-from pcmcnet.errors import ConfigError, describe_value
+from pcmcnet.errors import ConfigError, describe_value, such_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class IdKind(Kind):
         """Read whole numbers of at least 0 and return codes (n,) and distinct ids (U,). A missing id is an error."""
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-            raise BadContentError(row, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
+            raise BadContentError(row, f"expected an id, got nothing; {such_rows(values.null_count)}.", "Drop them.")
         if not pa.types.is_integer(values.type) and len(values):
             raise BadTypeError("expected whole numbers")
         ids = values.cast(pa.int64(), safe=False).to_numpy()

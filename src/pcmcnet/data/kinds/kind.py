@@ -30,7 +30,7 @@ from numpy.typing import DTypeLike, NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.columns.arrays import MISSING_CODE, Contents, content_codes
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.errors import ConfigError, describe_value
+from pcmcnet.errors import ConfigError, describe_value, such_rows
 
 if TYPE_CHECKING:
     from torch import nn
@@ -91,7 +91,7 @@ def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: 
     rows = np.flatnonzero(bad)
     if rows.size:
         first = int(rows[0])
-        raise BadContentError(first, f"{problem}, got {got(first)}; {rows.size} such rows.", remedy)
+        raise BadContentError(first, f"{problem}, got {got(first)}; {such_rows(rows.size)}.", remedy)
 
 
 # -- Streaming ---------------------------------------------------------------------------------------------------------

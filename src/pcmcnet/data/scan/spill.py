@@ -39,7 +39,7 @@ from pcmcnet.data.columns.distinct import (
 from pcmcnet.data.files.csv_files import ENCODED_TEXT
 from pcmcnet.data.files.sources import TableStream, Units
 from pcmcnet.data.scan.workers import Workers
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import SchemaError, such_rows
 
 # -- Vocabulary --------------------------------------------------------------------------------------------------------
 # The words of a text column, numbered in the order in which they occur. Partitions store these codes.
@@ -96,7 +96,7 @@ class Vocabulary:
             row = int(rows[first])
             raise SchemaError(
                 f"column {column!r}, row {row} (choice set {name_set(row)}): {AS_OTHERS}, "
-                f"got {values[int(first)].as_py()!r}; {counts[bad_words].sum()} such rows. {CORRECT}"
+                f"got {values[int(first)].as_py()!r}; {such_rows(counts[bad_words].sum())}. {CORRECT}"
             )
 
 
@@ -268,7 +268,7 @@ def spill_rows(
         first = next(chunk.first_missing_id for chunk in spilled if chunk.missing_ids)
         raise SchemaError(
             f"column {choice_set!r}, row {first}: expected the id of a choice set, got nothing; "
-            f"{missing_ids} such rows. Drop them or fill in the id."
+            f"{such_rows(missing_ids)}. Drop them or fill in the id."
         )
     # 2. Number the words as if one worker had read the table from the first row to the last.
     merged = {name: Vocabulary() for name in text}

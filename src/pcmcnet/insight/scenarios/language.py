@@ -262,7 +262,7 @@ class Parser:
         if negated:
             raise self.error("'in' after 'not'", ("in",))
         if self.next.kind == "sign" and self.next.text == "=":
-            raise self.error("'==' to compare")
+            raise self.error("'==' to compare, as in mode == 'train'")
         return left
 
     def _list(self) -> list[Expression]:
@@ -327,7 +327,8 @@ def _tokens(text: str) -> list[Token]:
         if match is None:
             rest = text[at:].lstrip()
             problem = "unclosed quote" if rest[:1] in "'\"`" else f"unexpected {rest[:1]!r}"
-            raise InputError(f"change {text!r}: {problem} at character {len(text) - len(rest) + 1}.")
+            remedy = " For a change of +10%, write COLUMN *= 1.1." if rest.startswith("%") else ""
+            raise InputError(f"change {text!r}: {problem} at character {len(text) - len(rest) + 1}.{remedy}")
         kind = str(match.lastgroup)
         tokens.append(Token(kind, match[kind], match.start(kind)))
         at = match.end()

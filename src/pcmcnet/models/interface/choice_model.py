@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_device_name, require_number, suggests_arguments
 from pcmcnet.concurrency import submit_or_run
 from pcmcnet.data import CatalogueData, ChoiceData, ChunkedData, ScannedData, Schema, Sets
 from pcmcnet.data.alternative_sampling import require_full_sets
@@ -139,7 +139,15 @@ class FitRun:
 def require_part(part: Any, argument: str) -> None:
     """Raise InputError unless the argument is choice data with known choices and at least one positive weight."""
     if not isinstance(part, ChoiceData | ChunkedData):
-        raise InputError(f"{argument}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
+        if argument == "valid":
+            raise InputError(
+                f"valid: expected choice sets (ChoiceData), got {type(part).__name__}. The choices are a column of the "
+                f"table, so fit needs no y: write fit(train), or fit(train, valid) with held-out choice sets."
+            )
+        raise InputError(
+            f"{argument}: expected choice sets (ChoiceData), got {type(part).__name__}. Declare the columns first: "
+            f"data = pn.ChoiceData.from_long(table, choice_set=..., chosen=..., features=[...]), then fit(data)."
+        )
     part.require_chosen("fitting")
     if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.with_positive_weight())):
         raise InputError(
@@ -187,6 +195,22 @@ class HistoryMixin:
 
         return plot_learning_curve(members or self.history, ax)
 
+
+# Arguments of ``fit`` in other packages.
+_OTHER_FIT_ARGUMENTS = {
+    **dict.fromkeys(["random_state", "random_seed"], "Write seed=0"),
+    **dict.fromkeys(["verbose", "disp", "verbosity"], "Write progress=False to hide the progress bar"),
+    **dict.fromkeys(["validation_data", "eval_set", "validation"], "Write valid=DATA, with held-out choice sets"),
+    **dict.fromkeys(["y", "choices", "X"], "The choices are a column of the table: write fit(train)"),
+    **dict.fromkeys(
+        ["sample_weight", "weights"], "Declare the column with the weights: from_long(..., weight='COLUMN')"
+    ),
+    **dict.fromkeys(["callbacks", "callback"], "Write on_epoch=FUNCTION, which is called after each epoch"),
+    **dict.fromkeys(
+        ["epochs", "n_epochs", "batch_size", "lr", "learning_rate", "max_iter", "hidden", "weight_decay", "formula"],
+        "Options belong to the model: write them in its constructor, as in PCMCNet(epochs=10) or MNL(formula='price')",
+    ),
+}
 
 Gives = Literal["probabilities", "scores", "ranking"]
 Samples = Literal["none", "uniform", "all"]
@@ -475,6 +499,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
+    @suggests_arguments(_OTHER_FIT_ARGUMENTS)
     def fit(
         self,
         train: Sets,
@@ -568,6 +593,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         require_part(train, "train")
         if valid is not None:
             require_part(valid, "valid")
+        require_device_name(device)
         train, valid = self._in_memory(train, valid)
         self._require_corrected_samples(train, valid)
         if not self.reads_contents:

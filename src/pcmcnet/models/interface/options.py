@@ -137,12 +137,53 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
     return declare
 
 
+def unknown_option(name: str, config_class: type) -> ConfigError:
+    """Return the error for an unknown option, which says what pcmcnet has instead.
+
+    Options of other packages have other names here, and some are arguments of ``fit``.
+    """
+    names, plain = option_names(config_class), name.lower().replace("-", "_")
+    if plain in _ELSEWHERE:
+        remedy, on_the_command_line = _ELSEWHERE[plain]
+        text = f"unknown option {name!r}: "
+        return ConfigError(f"{text}{remedy}.", command_line=f"{text}{on_the_command_line}.")
+    return ConfigError(f"unknown option {name!r}." + did_you_mean(name, names, _OTHER_NAMES))
+
+
+_SEED = "the seed is an argument of fit, as in fit(train, seed=0)", "use --seed N"
+_PROGRESS = "progress bars are switched off in fit, as in fit(train, progress=False)", "use -v for more output"
+_DEVICE = "the device is an argument of fit, as in fit(train, device='cuda')", "use --device cuda"
+_THREADS = "set the number of threads with torch.set_num_threads(n)", "set the environment variable OMP_NUM_THREADS"
+_VALID = "pass the validation part to fit, as in fit(train, valid)", "use --valid 0.1"
+# Options that are not options of a model here: what to write in Python, and on the command line.
+_ELSEWHERE = {
+    **dict.fromkeys(["seed", "random_state", "random_seed"], _SEED),
+    **dict.fromkeys(["verbose", "verbosity", "progress", "disp", "silent"], _PROGRESS),
+    **dict.fromkeys(["device", "use_gpu", "gpu", "cuda"], _DEVICE),
+    **dict.fromkeys(["n_jobs", "num_threads", "n_threads", "workers"], _THREADS),
+    **dict.fromkeys(["valid", "validation_split", "validation_fraction", "validation_data", "eval_set"], _VALID),
+}
+_OTHER_NAMES = {  # hyphens, as did_you_mean looks them up
+    **dict.fromkeys(["learning-rate", "learning-rate-init", "step-size", "eta"], "lr"),
+    **dict.fromkeys(["max-epochs", "num-epochs", "n-epochs", "n-iter", "max-iter", "iterations"], "epochs"),
+    **dict.fromkeys(["hidden-layer-sizes", "hidden-sizes", "hidden-units", "layers", "hidden-layers"], "hidden"),
+    **dict.fromkeys(["batchsize", "minibatch-size"], "batch_size"),
+    **dict.fromkeys(["alpha", "l2", "regularization", "regularisation", "penalty"], "weight_decay"),
+    **dict.fromkeys(["n-classes", "num-classes", "n-components", "k"], "classes"),
+    **dict.fromkeys(["early-stopping", "n-iter-no-change", "early-stopping-rounds"], "patience"),
+    **dict.fromkeys(["maxiter", "max-iterations"], "max_iter"),
+    **dict.fromkeys(["n-draws", "num-draws"], "draws"),
+    **dict.fromkeys(["monotone-constraints", "monotonic-cst"], "monotone"),
+    **dict.fromkeys(["n-estimators", "num-trees", "n-trees"], "trees"),
+}
+
+
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
     """Return a config with these options. Raise ConfigError, with the nearest name, if an option is unknown."""
     names = option_names(config_class)
     for name in options:
         if name not in names:
-            raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, names))
+            raise unknown_option(name, config_class)
     numpy_types = (np.generic, np.ndarray)  # their values become Python numbers and lists, which JSON can hold
     return config_class(**{k: v.tolist() if isinstance(v, numpy_types) else v for k, v in options.items()})
 

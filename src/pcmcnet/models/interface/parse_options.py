@@ -8,8 +8,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pcmcnet.errors import ConfigError, did_you_mean
-from pcmcnet.models.interface.options import option_names
+from pcmcnet.errors import ConfigError
+from pcmcnet.models.interface.options import option_names, unknown_option
 
 _PAIR = re.compile(r"[ ,]*(.+?):([^:,]*)(?:,|$)")
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
@@ -35,7 +35,7 @@ def parse_option(config_class: type, word: str) -> tuple[str, Any]:
     if dot and option in option_names(config_class):
         return option, {key: _parse_entry(option, key, text.strip(), hints[option])}
     if name not in option_names(config_class):
-        raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, option_names(config_class)))
+        raise unknown_option(name, config_class)
     try:
         return name, _parse(text.strip(), hints[name])
     except ValueError as error:

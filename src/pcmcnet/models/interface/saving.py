@@ -120,6 +120,11 @@ def fit_entries(model: ChoiceModel) -> dict[str, Any]:
 def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
     """Return the checked content of ``model.json``, whose SHA-256 must be ``digest`` if it is given."""
     if not path.is_dir():
+        if path.is_file():
+            raise ArtifactError(
+                f"{path} is a file: expected the folder of a saved model. If {path.name} is the table, name the model "
+                f"first and the table second."
+            )
         raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
     if not (path / MANIFEST).exists():
         if checkpoint_files(path):

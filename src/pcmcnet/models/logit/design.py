@@ -19,7 +19,15 @@ from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
 from pcmcnet.data.columns.connected import connected_groups
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.outside import with_filled_outside_features
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, UndefinedTermError, did_you_mean
+from pcmcnet.errors import (
+    ArtifactError,
+    ConfigError,
+    InputError,
+    SchemaError,
+    UndefinedTermError,
+    did_you_mean,
+    such_rows,
+)
 from pcmcnet.models.logit.box_cox import LinearisedUtility, UtilityForm
 from pcmcnet.models.logit.factor_coding import (
     SLOPE,
@@ -93,7 +101,7 @@ def label_dummies(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str,
         raise UnseenLabelError(
             labels.categories[labels.codes[row]],
             f"table row {data.rows[row]}",
-            f"was not in the training data, so it has no constant ({int((column < 0).sum())} such rows). Fit without "
+            f"was not in the training data, so it has no constant ({such_rows(int((column < 0).sum()))}). Fit without "
             f"constants (formula '... | 0'), or use pcmcnet, which uses only the features of alternatives.",
         )
     dummies = np.zeros((len(column), len(code.names)))

@@ -33,6 +33,7 @@ import numpy as np
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Column, Columns, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, UndefinedTermError, did_you_mean
+from pcmcnet.models.logit.formula_hints import rewritten
 from pcmcnet.models.logit.user_terms import is_user_term, user_term
 
 log = logging.getLogger("pcmcnet")
@@ -160,7 +161,7 @@ def parse_formula(text: str) -> Formula:
         raise ConfigError(
             f"formula must be a string such as 'cost + log(time)', or '.' for all features, got {text!r}."
         )
-    parts = _Parser(text).parts()
+    parts = _parse_parts(text)
     for number, part in enumerate(parts):
         is_empty = len(parts) > 1 and not (part.terms or part.dot) and (number == 0 or not part.constants)
         if part.constants is not None and number != 1 and not is_empty:
@@ -177,8 +178,27 @@ def parse_formula(text: str) -> Formula:
     return Formula(terms[0], generic.dot, terms[1], individual.dot, individual.constants, terms[2])
 
 
+def _parse_parts(text: str) -> list[_FormulaPart]:
+    """Parse the parts of a formula. If the syntax is that of another package, the error shows the formula to write."""
+    try:
+        return _Parser(text).parts()
+    except ConfigError as error:
+        found = rewritten(text, lambda changed: _Parser(changed).parts())
+        if found is None:
+            raise
+        formula, reason = found
+        raise ConfigError(f"formula {text!r}: {reason}. Write {formula!r}.") from error
+
+
 def _unquoted(word: str) -> str:
     return word[1:-1].replace("``", "`") if word.startswith("`") else word
+
+
+def _remedy(rest: str) -> str:
+    """Return what to do about a part of a formula that cannot be read."""
+    if rest.startswith("-"):
+        return "Terms are joined by '+': leave out the terms that are not in the utility."
+    return "Terms are joined by '+' and factors by ':'. Put names with spaces or symbols in backticks."
 
 
 @dataclass
@@ -204,10 +224,8 @@ class _Parser:
         while place < len(text):
             match = _TOKEN.match(text, place)
             if match is None:
-                raise ConfigError(
-                    f"formula {self.text!r}: unexpected {text[place:].strip()[:12]!r}. Put names with spaces or "
-                    f"symbols in backticks."
-                )
+                rest = text[place:].strip()
+                raise ConfigError(f"formula {self.text!r}: unexpected {rest[:12]!r}. {_remedy(rest)}")
             kind = str(match.lastgroup)
             yield kind, match[kind]
             place = match.end()
@@ -321,7 +339,8 @@ class _Parser:
     def _number(self) -> float:
         kind, word = self._next()
         if kind != "number":
-            raise self._syntax_error("a number", got=word)
+            hint = " For a ratio of columns, add a column to the table." if kind == "name" else ""
+            raise self._syntax_error("a number", got=word, hint=hint)
         if not isfinite(number := float(word)):
             raise ConfigError(f"formula {self.text!r}: {word} is too large.")
         return number
@@ -340,10 +359,10 @@ class _Parser:
             return True
         return False
 
-    def _syntax_error(self, expected: str, got: str | None = None) -> ConfigError:
+    def _syntax_error(self, expected: str, got: str | None = None, hint: str = "") -> ConfigError:
         word = self._peek()[1] if got is None else got
         end = f", got {word!r}." if word else ", but the formula ends there."
-        return ConfigError(f"formula {self.text!r}: expected {expected}{end}")
+        return ConfigError(f"formula {self.text!r}: expected {expected}{end}{hint}")
 
 
 # -- Resolution --------------------------------------------------------------------------------------------------------

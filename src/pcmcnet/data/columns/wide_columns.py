@@ -11,8 +11,10 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from pcmcnet.errors import shortened
+from pcmcnet.errors import SchemaError, shortened
 
+CHOSEN_NAMES = r"chos|choice|took|taken|book|bought|select|pick|purchas|click"
+"""Pattern of names of columns with the choices."""
 _SEPARATORS = "_.- "
 _NUMBERED = re.compile(r"(.*[^\d_.\- ])()(\d+)")  # cost1, cost2
 _MAX_SHOWN = 4  # alternatives or features in a message
@@ -28,7 +30,8 @@ class WideColumns(NamedTuple):
     def examples(self) -> str:
         """Names of columns of one feature, for a message."""
         template = next(iter(self.features.values()))
-        return ", ".join(repr(template.replace("{alternative}", label)) for label in self.alternatives[:_MAX_SHOWN])
+        shown = [repr(template.replace("{alternative}", label)) for label in self.alternatives[:_MAX_SHOWN]]
+        return ", ".join([*shown, *(["..."] if len(self.alternatives) > _MAX_SHOWN else [])])
 
     def from_wide_call(self, chosen: str | None) -> str:
         """Return the Python call that reads the table."""
@@ -37,9 +40,29 @@ class WideColumns(NamedTuple):
         call = f"ChoiceData.from_wide(table, alternatives={list(self.alternatives)}, features={features}{choices})"
         return shortened(call, 300)
 
+    def error(self, problem: str, names: Sequence[str]) -> SchemaError:
+        """Return the error for a wide table that was read as a long table, with the call that reads it.
+
+        Parameters
+        ----------
+        problem
+            What went wrong, without a full stop.
+        names
+            Columns of the table, one of which may name the chosen alternative.
+        """
+        used = {template.replace("{alternative}", a) for template in self.features.values() for a in self.alternatives}
+        chosen = next((name for name in names if name not in used and re.search(CHOSEN_NAMES, name.lower())), None)
+        start = f"{problem}; {self.explanation()}"
+        call = self.from_wide_call(chosen or "COLUMN")
+        return SchemaError(
+            f"{start}. Read it with {call}.",
+            command_line=f"{start}. Write the roles of its columns to a file with 'pcmcnet check TABLE -o roles.toml', "
+            f"and use this file with --schema roles.toml.",
+        )
+
     def explanation(self) -> str:
         """Return the reason why the table looks wide, as a sentence without the final full stop."""
-        return f"the table looks wide: it has one column for each alternative ({self.examples}, ...)"
+        return f"the table looks wide, with one column for each alternative ({self.examples})"
 
 
 def recognise_wide(names: Sequence[str], choices: Collection[str] = ()) -> WideColumns | None:
