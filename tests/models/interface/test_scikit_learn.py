@@ -94,7 +94,7 @@ def test_choice_data_is_indexed_by_choice_sets(data: ChoiceData) -> None:
     for index in ([3, 1], np.array([3, 1]), (np.array([3, 1]), ...), slice(3, None, -2)):
         assert data[index].fingerprint() == expected
     assert len(data[data.sizes > 99]) == 0
-    with pytest.raises(InputError, match="expected a list of positions"):
+    with pytest.raises(InputError, match=r"Write data\[\[3\]\] for choice data"):
         data[3]
     with pytest.raises(TypeError, match="not iterable"):
         list(data)
