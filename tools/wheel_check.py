@@ -1,8 +1,8 @@
 """Install a wheel into a new environment and run the README and the quick start: ``python -m tools.wheel_check``.
 
 With ``--wheels FOLDER``, the wheel for this platform is taken from the folder; otherwise, it is built twice, and both
-builds must have the same bytes. By default, the new environment has only the wheel and links to the
-packages of this environment on which it depends, so nothing is downloaded. With ``--download``, pip installs the dependencies, as for a new user.
+builds must have the same bytes. By default, nothing is downloaded: the new environment has the wheel and links to the
+packages of this environment on which it depends. With ``--download``, pip installs them, as for a new user.
 
 The code runs outside of the repository, as printed on the pages, and the outputs are compared with the pages.
 """
@@ -96,7 +96,7 @@ def install(wheel: Path, environment: Path, *, download: bool) -> Path:
     python = environment / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     _run([str(python), "-m", "pip", "install", "-q", *([] if download else ["--no-deps"]), str(wheel)])
     if not download:
-        # Link the packages of this environment, apart from pcmcnet and optional packages, which a new user does not have.
+        # Link the packages of this environment, apart from pcmcnet and the optional ones that a new user does not have.
         own = next(environment.glob("lib/python*/site-packages"))
         for folder in (Path(path) for path in sys.path if path.endswith("site-packages")):
             for entry in folder.iterdir():
