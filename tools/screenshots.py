@@ -22,13 +22,14 @@ log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 COLUMNS = 100
+_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _MAIN = "from pcmcnet.cli import main; main()"
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # browsers would load them from another host
 
-READ = """from pcmcnet.datasets import packaged
+READ = """from pcmcnet.datasets import intercity
 import pcmcnet as pn
 
-data = pn.ChoiceData.from_schema(*packaged.long_form("mode-canada"))[:1200]
+data = intercity.read()
 data"""
 CELLS = [
     READ,
@@ -49,7 +50,7 @@ def terminal() -> Path:
     from rich.console import Console
     from rich.text import Text
 
-    words = "compare modes.parquet --schema modes.toml --models uniform,mnl,pcmcnet --folds 3 --set pcmcnet.epochs=8"
+    words = "compare trips.parquet --schema trips.toml --models uniform,mnl,pcmcnet --folds 3 --set pcmcnet.epochs=8"
     environment = {"PYTHONPATH": str(ROOT / "src")}
     bars: list[list[str]] = []
 
@@ -60,7 +61,7 @@ def terminal() -> Path:
 
     with tempfile.TemporaryDirectory() as folder:
         place = {"environment": environment, "folder": Path(folder)}
-        make = "datasets mode-canada -o modes.parquet --schema modes.toml"
+        make = "datasets intercity -o trips.parquet --schema trips.toml"
         run_in_terminal([sys.executable, "-c", _MAIN, *make.split()], COLUMNS, **place)  # type: ignore[arg-type]
         command = [sys.executable, "-c", _MAIN, *words.split(), "-o", "out"]
         screen = run_in_terminal(command, COLUMNS, watch=watch, **place)  # type: ignore[arg-type]
@@ -92,7 +93,7 @@ def notebook() -> Path:
     for k, cell in enumerate(book.cells, start=1):
         shown = "".join(_output(output) for output in cell.outputs)
         parts.append(f'<div class="cell"><b>[{k}]</b><div><pre>{html.escape(cell.source)}</pre>{shown}</div></div>')
-    chromium = os.environ.get("PCMCNET_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
     target = FOLDER / "notebook.png"
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

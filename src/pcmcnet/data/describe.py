@@ -155,8 +155,16 @@ def to_html(data: ChoiceData) -> str:
     blocks: list[Any] = [Facts(facts)]
     if len(some):
         roles = {**dict.fromkeys(data.features, "alternative"), **dict.fromkeys(data.individual, "individual")}
-        rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in some.describe()["columns"].items()]
-        blocks.append(Table(cells=[["column", "of", "kind", "values"], *rows]))
+        columns = some.describe()["columns"].items()
+        rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in columns]
+        heads = ["column", "of", "kind", "values"]
+        if schema.named:
+            labels = [schema.names.label(name) for name, _ in columns]
+            heads.insert(1, "meaning")
+            rows = [
+                [row[0], label if label != row[0] else "", *row[1:]] for row, label in zip(rows, labels, strict=True)
+            ]
+        blocks.append(Table(cells=[heads, *rows]))
     if len(some) < len(data):
         blocks.append(note(f"The values refer only to the first {len(some):,} choice sets."))
     return to_fragment("Choice data", blocks)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, require_few_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
@@ -269,11 +270,15 @@ class ElasticityTable(ToDictMixin, TableMixin):
         Kind of response: "elasticity", "semi" or "marginal".
     rows
         One row per segment. For example, ``table["car"]`` is the row of the segment "car".
+    display
+        Display names and units of the columns, for printed tables.
     """
 
     column: str
     kind: Kind
     rows: tuple[ElasticityRow, ...]
+    display: ColumnNames = DEFAULT_NAMES
+    _hidden: ClassVar[tuple[str, ...]] = ("display",)
 
     def __getitem__(self, segment: str) -> ElasticityRow:
         """Return the row of a segment."""
@@ -287,7 +292,13 @@ class ElasticityTable(ToDictMixin, TableMixin):
 
     def _cells(self) -> list[list[str]]:
         cross = any(row.other is not None for row in self.rows)
-        heads = [f"{self.kind}, {self.column}", "alternatives", "share", "own", *(["other"] if cross else [])]
+        heads = [
+            f"{self.kind}, {self.display[self.column]}",
+            "alternatives",
+            "share",
+            "own",
+            *(["other"] if cross else []),
+        ]
         rows = [
             [r.segment, f"{r.alternatives:,}", f"{r.share:.4f}", f"{r.own:.4f}"]
             + ([] if r.other is None else [f"{r.other:.4f}"])
@@ -444,7 +455,8 @@ class Responses(FrameMixin):
         share = np.bincount(groups.codes, weights * self.p, len(groups.names)) / self.data.weights.sum()
         count = np.bincount(groups.codes, minlength=len(groups.names))
         figures = zip(groups.names, count.tolist(), share.tolist(), own_means.tolist(), other, strict=True)
-        return ElasticityTable(self.column, self.kind, tuple(ElasticityRow(*row) for row in figures))
+        rows = tuple(ElasticityRow(*row) for row in figures)
+        return ElasticityTable(self.column, self.kind, rows, self.data.schema.names)
 
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
         """Average the cross responses between groups of alternatives.

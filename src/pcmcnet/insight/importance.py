@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import bootstrap_interval
@@ -86,6 +87,8 @@ class Importance(ToDictMixin, TableMixin):
         Number of permutations of each column.
     rows
         One row per column or group, in descending order of importance.
+    display
+        Display names and units of the columns, for printed tables.
     """
 
     model: str
@@ -94,6 +97,8 @@ class Importance(ToDictMixin, TableMixin):
     base: float
     repeats: int
     rows: tuple[ImportanceRow, ...]
+    display: ColumnNames = DEFAULT_NAMES
+    _hidden: ClassVar[tuple[str, ...]] = ("display",)
 
     def __getitem__(self, name: str) -> ImportanceRow:
         """Return the row of a column or group."""
@@ -108,7 +113,10 @@ class Importance(ToDictMixin, TableMixin):
 
     def _cells(self) -> list[list[str]]:
         heads = ["shuffled", f"increase in {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95% interval"]
-        rows = [[r.name, f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in self.rows]
+        names = self.display
+        rows = [
+            [names[r.name], f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in self.rows
+        ]
         return [heads, *rows]
 
 
@@ -175,9 +183,8 @@ def importance(
         shuffled = [_losses(model, _shuffled(data, group, scheme, rng), resolved_loss) for _ in range(repeats)]
         rows.append(_row(name, group, np.stack(shuffled) - base, data.weights, rng))
     rows.sort(key=lambda row: -row.value)
-    return Importance(
-        type(model).__name__, resolved_loss, scheme, float(np.average(base, weights=data.weights)), repeats, tuple(rows)
-    )
+    mean = float(np.average(base, weights=data.weights))
+    return Importance(type(model).__name__, resolved_loss, scheme, mean, repeats, tuple(rows), data.schema.names)
 
 
 def _row(

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.names import is_money
+from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames, is_money
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
@@ -94,12 +94,16 @@ class TradeOffs(ToDictMixin, TableMixin):
         Number of choice sets.
     members
         Number of members of the ensemble, or 0 for other models.
+    display
+        Display names and units of the columns, for printed tables.
     """
 
     reference: str
     rows: tuple[TradeOff, ...]
     sets: int
     members: int = 0
+    display: ColumnNames = DEFAULT_NAMES
+    _hidden: ClassVar[tuple[str, ...]] = ("display",)
 
     def _frame_rows(self) -> list[dict[str, Any]]:
         rows = []
@@ -110,11 +114,17 @@ class TradeOffs(ToDictMixin, TableMixin):
         return rows
 
     def _cells(self) -> list[list[str]]:
-        heads = ["one more unit of", f"is offset by {self.reference}", "quartiles", f"{LEVEL:.0%} interval"]
+        names = self.display
+        heads = [
+            "one more unit of",
+            f"is offset by {names.label(self.reference)}",
+            "quartiles",
+            f"{LEVEL:.0%} interval",
+        ]
         rows = []
         for r in self.rows:
             ends = "-" if r.ends is None else f"{number(r.ends[0])} to {number(r.ends[1])}"
-            rows.append([r.column, f"{r.median:+.4g}", f"{number(r.low)} to {number(r.high)}", ends])
+            rows.append([names.label(r.column), f"{r.median:+.4g}", f"{number(r.low)} to {number(r.high)}", ends])
         return [heads, *rows]
 
 
@@ -172,7 +182,7 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
         TradeOff(name, median, low, high, odd, pair)
         for name, (low, median, high, odd), pair in zip(columns, whole.tolist(), ends, strict=True)
     ]
-    return TradeOffs(reference, tuple(rows), len(data), len(members))
+    return TradeOffs(reference, tuple(rows), len(data), len(members), data.schema.names)
 
 
 def _require_features(data: ChoiceData, *names: str) -> None:
@@ -266,6 +276,8 @@ class WillingnessToPay(TableMixin):
         Weight (N,) of each ratio, or 0 if the price has no effect.
     rows
         One row per segment.
+    display
+        Display names and units of the columns, for printed tables.
     """
 
     column: str
@@ -273,6 +285,7 @@ class WillingnessToPay(TableMixin):
     ratios: Floats
     weights: Floats
     rows: tuple[WillingnessToPayRow, ...]
+    display: ColumnNames = DEFAULT_NAMES
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as JSON-compatible values."""
@@ -282,7 +295,8 @@ class WillingnessToPay(TableMixin):
         return [{"column": self.column, "price": self.price, **asdict(row)} for row in self.rows]
 
     def _cells(self) -> list[list[str]]:
-        heads = [f"{self.column} in {self.price}", "quartile", "median", "quartile", "price attracts", "left out"]
+        value = f"{self.display.label(self.column)} in {self.display.label(self.price)}"
+        heads = [value, "quartile", "median", "quartile", "price attracts", "left out"]
         rows = [
             [r.segment, *(f"{v:.4g}" for v in (r.low, r.median, r.high)), f"{r.odd:.1%}", f"{r.left_out:.1%}"]
             for r in self.rows
@@ -366,7 +380,7 @@ def willingness_to_pay(
         inside = groups.codes == k
         if (weights * valid)[inside].any():
             rows.append(_row(name, ratios[inside], weights[inside], valid[inside], bottom[inside] > 0))
-    return WillingnessToPay(column, price, ratios, weights * valid, tuple(rows))
+    return WillingnessToPay(column, price, ratios, weights * valid, tuple(rows), data.schema.names)
 
 
 def _row(

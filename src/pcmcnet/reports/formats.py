@@ -404,10 +404,14 @@ def to_json(value: Any) -> Any:
 
 
 class ToDictMixin:
-    """Mixin that adds ``to_dict`` to a result dataclass. ``_derived`` lists the properties to include."""
+    """Mixin that adds ``to_dict`` to a result dataclass.
+
+    ``_derived`` lists the properties to include, and ``_hidden`` the fields to leave out.
+    """
 
     __slots__ = ()
     _derived: ClassVar[tuple[str, ...]] = ()
+    _hidden: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON types. Infinity and NaN become None.
@@ -418,4 +422,4 @@ class ToDictMixin:
             The value of each field and derived property, by name.
         """
         names = [*self.__dataclass_fields__, *self._derived]  # type: ignore[attr-defined]  # every subclass is a dataclass
-        return {name: to_json(getattr(self, name)) for name in names}
+        return {name: to_json(getattr(self, name)) for name in names if name not in self._hidden}
