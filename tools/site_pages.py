@@ -1,7 +1,7 @@
 """Hooks of the documentation site: notebooks to download, search that prefers guides, and the version in the footer.
 
-The quick start, the gallery and the tutorials are also notebooks. Each notebook is generated from its page: text becomes
-Markdown cells, and code becomes cells without outputs.
+The quick start, the gallery and the tutorials are also notebooks. Each notebook is generated from its page: text
+becomes Markdown cells, and code becomes cells without outputs.
 """
 
 from __future__ import annotations

@@ -159,11 +159,8 @@ def to_html(data: ChoiceData) -> str:
         rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in columns]
         heads = ["column", "of", "kind", "values"]
         if schema.named:
-            labels = [schema.names.label(name) for name, _ in columns]
             heads.insert(1, "meaning")
-            rows = [
-                [row[0], label if label != row[0] else "", *row[1:]] for row, label in zip(rows, labels, strict=True)
-            ]
+            rows = [[name, schema.names.label(name) if name in schema.named else "", *rest] for name, *rest in rows]
         blocks.append(Table(cells=[heads, *rows]))
     if len(some) < len(data):
         blocks.append(note(f"The values refer only to the first {len(some):,} choice sets."))

@@ -421,5 +421,5 @@ class ToDictMixin:
         dict
             The value of each field and derived property, by name.
         """
-        names = [*self.__dataclass_fields__, *self._derived]  # type: ignore[attr-defined]  # every subclass is a dataclass
+        names = [*(field.name for field in fields(self)), *self._derived]  # type: ignore[arg-type]  # a dataclass
         return {name: to_json(getattr(self, name)) for name in names if name not in self._hidden}
