@@ -1,6 +1,6 @@
 """Designs of choice experiments: errors relative to the best known ones, and time.
 
-    python -m benchmarks.designs [SECTION ...]     errors, times
+    python -m benchmarks.designs [SECTION ...]     errors, times, context
 
 The best known D-errors are those of utility-neutral designs, which follow from theory (tests/designs derives them), and
 those of all possible designs of small sizes. Times are CPU seconds on one thread, which hardly depend on the load of
@@ -19,6 +19,7 @@ import numpy as np
 import pcmcnet as pn
 from benchmarks.harness import RUNS, Row, Section, Table, run
 from pcmcnet.designs.attributes import profile_space
+from pcmcnet.designs.context_terms import chain_probabilities, context_terms
 
 LETTERS = ["a", "b", "c", "d"]
 FLIGHT = {
@@ -93,7 +94,84 @@ def times() -> list[Row]:
     return table.rows
 
 
-SECTIONS: dict[str, Section] = {"errors": errors, "times": times}
+def context() -> list[Row]:
+    """Compare the respondents that designs need to detect an attraction effect with 80% power."""
+    rows: list[Row] = []
+    for names, attributes, prior in (
+        ("2 attributes of 4 levels", {"price": [1, 2, 3, 4], "quality": [1, 2, 3, 4]}, {"price": -0.7, "quality": 0.7}),
+        ("flights", FLIGHT, MEANS),
+    ):
+        print(
+            f"Respondents for 80% power to detect attraction, {names}, 12 tasks of 3 alternatives. Choices are\n"
+            f"those of a chain with dominance 1. Simulated: power in {SURVEYS} surveys of this size. By shares:\n"
+            "respondents if a logit of the alternatives that are not dominated has to show the effect."
+        )
+        numbers = {"respondents": ",.0f", "ratio": ".2f", "simulated": ".1%", "by shares": ",.0f"}
+        numbers |= {"ratio by shares": ".2f"}
+        table = Table("", {"design": "", **numbers}, first=30)
+        signs = _orders(prior)
+        plans = {
+            "context": pn.design(attributes, prior=prior, criterion="context"),
+            "context, small effect": pn.design(attributes, prior=prior, criterion="context", effects=["dominance"]),
+            "D-efficient": pn.design(attributes, prior=prior),
+            "D-efficient, without prior": pn.design(attributes, signs=signs),
+        }
+        for name, plan in plans.items():
+            truth: dict[str, Any] = {"effects": {"dominance": 1.0}, "coefficients": prior}
+            needed = pn.design_power(plan, "dominance", respondents=[1], surveys=1, **truth).respondents_for_power(0.8)
+            power = pn.design_power(plan, "dominance", respondents=[needed], surveys=SURVEYS, **truth)
+            shares = _respondents_by_shares(plan, prior, 1.0)
+            first = table.rows[0] if table.rows else {"respondents": needed, "by shares": shares}
+            table.add(
+                {
+                    "design": name,
+                    "respondents": needed,
+                    "ratio": needed / first["respondents"],
+                    "simulated": power.rows[0].power,
+                    "by shares": shares,
+                    "ratio by shares": shares / first["by shares"],
+                }
+            )
+        print()
+        rows += [{"attributes": names, **row} for row in table.rows]
+    return rows
+
+
+def _orders(prior: dict[str, float]) -> dict[str, str]:
+    """Return the expected signs of the attributes in a prior whose coefficients rise with the level."""
+    return {name.partition("[")[0]: "+" if value > 0 else "-" for name, value in prior.items()}
+
+
+def _respondents_by_shares(plan: pn.ChoiceDesign, prior: dict[str, float], effect: float) -> float:
+    """Return the respondents at which a logit of the alternatives that are not dominated shows attraction.
+
+    Its columns are those of the utility, and a dummy variable for an alternative that dominates another one of its
+    task. Choices of dominated alternatives are left out: under IIA, the others still follow the logit, without the
+    dummy. The expected estimate and its error follow from the expected choices.
+    """
+    terms = context_terms(plan.space, plan.directions, {"dominance": effect})
+    x, h = plan.space.encode(plan.levels), terms(plan.levels)
+    beta = np.array([[prior.get(name, 0.0) for name in plan.space.names]])
+    p = chain_probabilities(x, h, beta, terms.values[None])[0][0]
+    dominates = h[..., -1].swapaxes(1, 2)  # i, j: i dominates j
+    kept = ~dominates.any(axis=1)
+    columns = np.concatenate([x, dominates.any(axis=2)[..., None]], axis=-1)
+    counts, b = p * kept, np.append(beta, 0.0)
+    for _ in range(50):
+        fitted = np.exp(columns @ b) * kept
+        fitted /= fitted.sum(axis=1, keepdims=True)
+        centred = columns - (fitted[..., None] * columns).sum(axis=1, keepdims=True)
+        weights = counts.sum(axis=1, keepdims=True) * fitted
+        information = np.einsum("tj,tjp,tjq->pq", weights, centred, centred)
+        if np.linalg.cond(information) > 1e10:
+            return math.inf
+        b = b + np.linalg.solve(information, np.einsum("tj,tjp->p", counts, centred))
+    error = math.sqrt(np.linalg.inv(information)[-1, -1])
+    return math.ceil(((1.959964 + 0.841621) * error / b[-1]) ** 2)
+
+
+SURVEYS = 400
+SECTIONS: dict[str, Section] = {"errors": errors, "times": times, "context": context}
 
 if __name__ == "__main__":
     run("benchmarks.designs", SECTIONS, description=__doc__ or "", json_file=RUNS / "designs.json", device="cpu")

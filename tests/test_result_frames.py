@@ -48,6 +48,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
     person = {"income": 1.0, "purpose": "work"}
     responses = pn.elasticity(logit, data, "price")
     trial = TrialRecord(1, "complete", 1.0, {"hidden": (4, 4), "lr": 0.1}, None, 0.1, defaults=True)
+    plan = pn.design({"price": [1, 2], "brand": ["a", "b", "c"]}, tasks=3, starts=1)
     mixed = pn.MixedMNL(formula="price | 0", random={"price": "normal"}, draws=10, starts=1).fit(data, progress=False)
     few = {"chains": 2, "burn_in": 10, "draws": 20, "thin": 1}
     hierarchical = pn.HierarchicalMNL(formula="price | 0", **few).fit(data, progress=False)
@@ -79,7 +80,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),
         *(mixed.tastes(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
         *(hierarchical.chains(), hierarchical.part_worths()),
-        pn.design({"price": [1, 2], "brand": ["a", "b", "c"]}, tasks=3, starts=1),
+        *(plan, pn.design_power(plan, "price", respondents=[5], surveys=2)),
         BootstrapResult(
             labels=("x",),
             values=np.ones(1),

@@ -17,7 +17,7 @@ from pcmcnet.decisions import (
     optimise_prices,
     write_offers,
 )
-from pcmcnet.designs import ChoiceDesign, design
+from pcmcnet.designs import ChoiceDesign, DesignPower, design, design_power
 from pcmcnet.errors import PcmcNetError, StopFit
 from pcmcnet.evaluation import (
     BootstrapErrors,
@@ -116,6 +116,7 @@ __all__ = [
     "CrossNestedMNL",
     "DeepHalo",
     "DerivedEstimates",
+    "DesignPower",
     "Ensemble",
     "Explanation",
     "Frontier",
@@ -162,6 +163,7 @@ __all__ = [
     "control_function",
     "delta",
     "design",
+    "design_power",
     "elasticity",
     "evaluate",
     "explain",

@@ -16,7 +16,7 @@ def design(
     alternatives: Annotated[int | None, typer.Option(help="Alternatives of a task, without none (default 3).")] = None,
     tasks: Annotated[int | None, typer.Option(help="Tasks that a respondent answers (default 12).")] = None,
     versions: Annotated[int | None, typer.Option(help="Versions of the survey (default 1).")] = None,
-    criterion: Annotated[str | None, typer.Option(metavar="WORD", help="D (default), Db or C.")] = None,
+    criterion: Annotated[str | None, typer.Option(metavar="WORD", help="D (default), Db, C or context.")] = None,
     cost: Annotated[
         str | None, typer.Option(metavar="ATTRIBUTE", help="Unit of the willingness to pay of criterion C.")
     ] = None,
@@ -43,6 +43,7 @@ def design(
         pcmcnet design attributes.toml -o design.csv
         pcmcnet design attributes.toml --criterion Db --versions 3 -o design.csv
         pcmcnet design attributes.toml --criterion C --cost price -o design.csv
+        pcmcnet design attributes.toml --criterion context -o design.csv
 
     With the estimates of a pilot study as the prior:
 

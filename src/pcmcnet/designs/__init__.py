@@ -2,5 +2,6 @@
 
 from pcmcnet.designs.choice_design import ChoiceDesign
 from pcmcnet.designs.optimal_design import design, read_options
+from pcmcnet.designs.power import DesignPower, PowerRow, design_power
 
-__all__ = ["ChoiceDesign", "design", "read_options"]
+__all__ = ["ChoiceDesign", "DesignPower", "PowerRow", "design", "design_power", "read_options"]

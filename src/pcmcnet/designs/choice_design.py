@@ -23,6 +23,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.files.write_files import write_table
 from pcmcnet.designs.attributes import NONE, Directions, ProfileSpace
+from pcmcnet.designs.context_terms import ContextScores
 from pcmcnet.designs.information import DeterminantCriterion, ModelScores, ScoreFunction
 from pcmcnet.errors import InputError
 from pcmcnet.reports.formats import FormatsMixin, ResultContent
@@ -48,9 +49,12 @@ class ChoiceDesign(FormatsMixin):
         The criterion that was optimised.
     error
         Its value: for "D" and "Db", the D-error of one respondent; for "C", the geometric mean of the variances of the
-        ratios.
+        ratios; for "context", the D-error of the context effects.
     information : array of float, (R, P, P)
-        Information of one respondent about the coefficients, for each draw of the prior.
+        Information of one respondent about the parameters, for each draw of the prior.
+    effects
+        Names of the context effects, which follow the coefficients in the parameters (none for other criteria). An
+        effect "dominance" comes with "dominated", a utility of dominated alternatives, so that it is about the others.
     scores
         Function that gives the scores of tasks, in units of the largest value of each column.
     directions
@@ -70,6 +74,7 @@ class ChoiceDesign(FormatsMixin):
     error: float
     information: Floats
     scores: ScoreFunction
+    effects: tuple[str, ...]
     directions: Directions
     prior_mean: Floats
     starts: int
@@ -84,8 +89,8 @@ class ChoiceDesign(FormatsMixin):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the coefficients that the information is about."""
-        return self.space.names
+        """Names of the parameters that the information is about: the coefficients, and the context effects."""
+        return (*self.space.names, *self.effects)
 
     @property
     def versions(self) -> int:
@@ -338,11 +343,12 @@ class ChoiceDesign(FormatsMixin):
 
     @property
     def d_error(self) -> float:
-        """D-error of one respondent: the mean over the draws of the prior of det(M)^(-1 / P)."""
-        return math.exp(float(DeterminantCriterion().value(self.information)))
+        """D-error of the coefficients of a logit: the mean over the draws of the prior of det(M)^(-1 / P)."""
+        n = len(self.space.names)
+        return math.exp(float(DeterminantCriterion().value(self.information[:, :n, :n])))
 
     def standard_errors(self, respondents: int = 1) -> dict[str, float]:
-        """Return the expected standard error of each coefficient, in a model fitted to the answers.
+        """Return the expected standard error of each parameter, in a model fitted to the answers.
 
         Parameters
         ----------
@@ -352,7 +358,8 @@ class ChoiceDesign(FormatsMixin):
         Returns
         -------
         dict
-            Standard error by name of the coefficient: the root of its variance, averaged over the draws of the prior.
+            Standard error by name of the parameter: the root of its variance, averaged over the draws of the prior.
+            Those of a design for context effects are the errors of a chain with these effects.
         """
         require_number("respondents", respondents, whole=True, low=1)
         variances = np.diagonal(np.linalg.inv(self.information), axis1=-2, axis2=-1).mean(axis=0)
@@ -421,7 +428,8 @@ class ChoiceDesign(FormatsMixin):
         return ResultContent(title="Choice design", cells=[header, *rows], facts=self._facts(), notes=notes)
 
     def _means(self) -> Floats:
-        return self.prior_mean
+        effects = self.scores.terms.values if isinstance(self.scores, ContextScores) else np.zeros(0)
+        return np.concatenate([self.prior_mean, effects])
 
     def _facts(self) -> dict[str, str]:
         """Return the entries that the report shows above its table."""

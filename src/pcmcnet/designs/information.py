@@ -14,7 +14,8 @@ A criterion is the logarithm of an error, and lower is better. With C = M^-1 and
     D, Db      mean over draws of det(C)^(1 / P)                              (Db: Sandor & Wedel, 2001)
     C          geometric mean over ratios b_k / b_cost of the mean over draws of the variance of the ratio
     context    mean over draws of det(C_gg)^(1 / G), where C_gg is the block of the context parameters g; it is the
-               inverse of the Schur complement of the other parameters, so these count as unknown
+               inverse of the Schur complement of the other parameters, so these count as unknown. A small weight on
+               the D-error of the other parameters, as in a compound design, keeps these estimable, too
 
 A candidate task changes M by a matrix of rank m, the number of its alternatives. Determinants follow from the m x m
 matrix I + Z C Z' (matrix determinant lemma), so the criterion of many candidates costs a few small products each.
@@ -150,9 +151,10 @@ class Criterion(Protocol):
 
 @dataclass(frozen=True)
 class DeterminantCriterion:
-    """D- and Db-error, and their version for the parameters that follow the first ``n_nuisance`` ones."""
+    """D- and Db-error, and the compound criterion of context effects, which follow ``n_nuisance`` other parameters."""
 
     n_nuisance: int = 0
+    nuisance_weight: float = 0.0
 
     def value(self, information: Floats) -> Floats:
         """Return the criterion of designs with information (..., R, P, P)."""
@@ -169,7 +171,12 @@ class DeterminantCriterion:
         return information[..., : self.n_nuisance, : self.n_nuisance]
 
     def _combine(self, total: Floats, nuisance: Floats, n: int) -> Floats:  # (..., R) -> (...)
-        return _log_mean_exp((nuisance - total) / (n - self.n_nuisance))
+        with np.errstate(invalid="ignore"):  # both are -inf for designs that identify neither
+            difference = np.nan_to_num((nuisance - total) / (n - self.n_nuisance), nan=np.inf)
+        value = _log_mean_exp(difference)
+        if self.nuisance_weight == 0:
+            return value
+        return value + self.nuisance_weight * _log_mean_exp(-nuisance / self.n_nuisance)
 
 
 @dataclass(frozen=True, eq=False)

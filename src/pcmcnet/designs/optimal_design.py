@@ -28,6 +28,7 @@ from pcmcnet.designs.attributes import (
     profile_space,
 )
 from pcmcnet.designs.choice_design import ChoiceDesign
+from pcmcnet.designs.context_terms import DOMINANCE, ContextScores, ContextTerms, context_terms
 from pcmcnet.designs.exchange import Dominated, ExchangeProblem, improve, random_designs, split_into_versions
 from pcmcnet.designs.information import (
     Criterion,
@@ -41,7 +42,10 @@ from pcmcnet.designs.information import (
 from pcmcnet.designs.prior import CoefficientPrior, coefficient_prior
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
-CriterionName = Literal["D", "Db", "C"]
+CriterionName = Literal["D", "Db", "C", "context"]
+# Weight of the D-error of the other parameters in a design for context effects. From 0.1 to 1, it changes the number of
+# respondents that attraction needs by less than a fifth; without it, a coefficient may not be identified.
+NUISANCE_WEIGHT = 0.5
 SEARCH_DRAWS = 16  # draws of the prior for all starts; the best ones are then improved with all draws
 POLISHED_STARTS = 2  # starts that are improved with all draws
 SAME_OPTIMUM = 1e-3  # relative difference of errors that counts as the same optimum
@@ -58,6 +62,7 @@ def design(
     criterion: CriterionName = "D",
     none: bool = False,
     cost: str | None = None,
+    effects: Sequence[str] | Mapping[str, float] | None = None,
     categorical: Sequence[str] = (),
     coding: Coding = "dummy",
     signs: Mapping[str, str] | None = None,
@@ -88,12 +93,18 @@ def design(
         are 0, and all alternatives of a task are equally probable.
     criterion
         What is minimised: "D" (default), the D-error at the mean of the prior; "Db", the mean D-error over draws of the
-        prior; or "C", the variances of the ratios of all other coefficients to that of ``cost``, such as the
-        willingness to pay.
+        prior; "C", the variances of the ratios of all other coefficients to that of ``cost``, such as the willingness
+        to pay; or "context", the error of the context effects of a small Markov chain around the logit.
     none
         Whether each task has an alternative "none", with a constant. Default False.
     cost
         Numeric attribute in whose units the ratios of criterion "C" are. Default: none.
+    effects
+        Context effects that criterion "context" is about, with their expected size, as in ``{"dominance": 1.0}``:
+        "dominance", a dominated alternative sends its choices to the alternative that dominates it, as in the
+        attraction effect; "gain[price]", large advantages in an attribute count more than proportionally; or "gain" for
+        all attributes with a direction and three or more levels. A list of names stands for small effects. Default: a
+        dominance of 1.
     categorical
         Numeric attributes that have one coefficient for each level but the first (none by default).
     coding
@@ -152,12 +163,16 @@ def design(
             f"dominated={dominated!r} needs the direction of an attribute: pass signs, as in signs={{'price': '-'}}, "
             "or a prior."
         )
+    if criterion == "context" and alternatives + int(none) < 3:
+        raise ConfigError(
+            "criterion='context' needs at least three alternatives: in pairs, choices do not depend on a third one."
+        )
     if dominated == "place" and alternatives < 3:
         raise ConfigError("dominated='place' needs at least three alternatives: a decoy, and two others.")
-    _require_enough_choices(space, tasks * versions, alternatives)
     # 2. What the tasks tell, and how it becomes one number.
-    points = knowledge.draws(draws, seed) if criterion in ("Db", "C") else knowledge.mean[None]
-    scores = _score_function(space, knowledge, points)
+    points = knowledge.mean[None] if criterion == "D" else knowledge.draws(draws, seed)
+    terms = context_terms(space, directions, effects or {DOMINANCE: 1.0}) if criterion == "context" else None
+    scores = _score_function(space, knowledge, points, terms)
     rule = _criterion(criterion, knowledge, points, scores, cost)
     problem = ExchangeProblem(
         space=space,
@@ -169,10 +184,12 @@ def design(
         dominated=dominated,
         directions=directions,
     )
+    n_effects = 0 if terms is None else len(terms.names)
+    _require_enough_choices(space, tasks * versions, alternatives, n_effects)
     # 3. Improve random designs with a few draws of the prior, and the best ones with all draws.
     rng = np.random.default_rng(seed)
     few = points[:SEARCH_DRAWS]
-    rough = _score_function(space, knowledge, few)
+    rough = _score_function(space, knowledge, few, terms)
     search = replace(problem, scores=rough, criterion=_criterion(criterion, knowledge, few, rough, cost))
     levels, values, broken = improve(search, random_designs(problem, starts, rng), rng)
     _require_rules_kept(broken, problem)
@@ -182,21 +199,24 @@ def design(
     if len(few) < len(points):
         levels, values, broken = improve(problem, levels[np.argsort(values)[:POLISHED_STARTS]], rng)
         best = int(np.where(broken > 0, np.inf, values).argmin())
-    _require_identified(problem, levels[best])
+    parameters = (*space.names, *(() if terms is None else terms.names))
+    _require_identified(problem, levels[best], parameters)
     # 4. Split its tasks into versions.
     version = split_into_versions(space, levels[best], versions, rng)
     order = np.argsort(version, kind="stable")
     final = levels[best][order]
     information = _information(scores, final) / versions
-    value = float(rule.value(information / np.outer(scores.scales, scores.scales)))
+    error = replace(rule, nuisance_weight=0.0) if isinstance(rule, DeterminantCriterion) else rule
+    value = float(error.value(information / np.outer(scores.scales, scores.scales)))
     return ChoiceDesign(
         space=space,
         levels=final,
         version=version[order] + 1,
         criterion=criterion,
-        error=math.exp(value) * _unit(criterion, scores.scales),
+        error=math.exp(value) * (1.0 if criterion in ("C", "context") else _unit(scores.scales)),
         information=information,
         scores=scores,
+        effects=() if terms is None else terms.names,
         directions=directions,
         prior_mean=knowledge.mean,
         starts=starts,
@@ -238,7 +258,17 @@ def read_options(path: str | Path) -> dict[str, Any]:
     return options
 
 
-def _score_function(space: ProfileSpace, knowledge: CoefficientPrior, points: Floats) -> ScoreFunction:
+def _score_function(
+    space: ProfileSpace, knowledge: CoefficientPrior, points: Floats, terms: ContextTerms | None
+) -> ScoreFunction:
+    """Return the model of choices that gives the scores of tasks."""
+    if terms is not None:
+        if knowledge.model is not None:
+            raise InputError(
+                f"criterion='context' needs coefficients of a logit, which {type(knowledge.model).__name__} does not "
+                "have: pass values, or a fitted MNL."
+            )
+        return ContextScores(terms, points, space.scales())
     if knowledge.model is not None:
         return ModelScores(space, knowledge.model, space.scales(), {})
     return LogitScores(space, points, space.scales())
@@ -250,6 +280,9 @@ def _criterion(
     """Return the criterion, or raise InputError if the prior does not define it."""
     if name == "D":
         return DeterminantCriterion()
+    if name == "context":
+        assert isinstance(scores, ContextScores)
+        return DeterminantCriterion(len(knowledge.names) + scores.terms.n_nuisance, NUISANCE_WEIGHT)
     if name == "Db":
         if knowledge.is_certain:
             raise ConfigError(
@@ -275,9 +308,9 @@ def _criterion(
     return RatioCriterion(ratio_gradients(points, scores.scales, k, others))
 
 
-def _unit(criterion: str, scales: Floats) -> float:
-    """Return the factor from the error in units of the scales to the error of the coefficients themselves."""
-    return 1.0 if criterion == "C" else math.exp(-2 * float(np.log(scales).mean()))
+def _unit(scales: Floats) -> float:
+    """Return the factor from the D-error in units of the scales to that of the coefficients themselves."""
+    return math.exp(-2 * float(np.log(scales).mean()))
 
 
 def _information(scores: ScoreFunction, levels: Ints) -> Floats:  # (T, J, K) -> (R, P, P)
@@ -291,15 +324,16 @@ def _information(scores: ScoreFunction, levels: Ints) -> Floats:  # (T, J, K) ->
 # -- Designs that cannot be estimated, or do not exist -----------------------------------------------------------------
 
 
-def _require_enough_choices(space: ProfileSpace, tasks: int, alternatives: int) -> None:
-    """Raise InputError if the tasks have fewer degrees of freedom than there are coefficients."""
+def _require_enough_choices(space: ProfileSpace, tasks: int, alternatives: int, n_effects: int) -> None:
+    """Raise InputError if the tasks have fewer degrees of freedom than there are coefficients and context effects."""
     freedom = tasks * (alternatives - 1 + int(space.none))
-    if freedom < len(space.names):
+    if freedom < len(space.names) + n_effects:
         sizes = {attribute.name: len(attribute.names) for attribute in space.attributes}
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
             f"{tasks} tasks of {alternatives} alternatives tell about at most {freedom} coefficients, but the "
-            f"attributes have {len(space.names)} ({sizes[largest]} of them of {largest!r}): use more tasks, versions "
+            f"attributes and context effects have {len(space.names) + n_effects} ({sizes[largest]} of them of "
+            f"{largest!r}): use more tasks, versions "
             f"or alternatives, or fewer levels of {largest!r}."
         )
 
@@ -321,14 +355,14 @@ def _require_rules_kept(broken: Floats, problem: ExchangeProblem) -> None:
     )
 
 
-def _require_identified(problem: ExchangeProblem, levels: Ints) -> None:
+def _require_identified(problem: ExchangeProblem, levels: Ints, parameters: Sequence[str]) -> None:
     """Raise InputError, with the name of a coefficient, if the best design does not identify all coefficients."""
     z = problem.scores(levels)
     information = (z.swapaxes(-1, -2) @ z).sum(axis=0).mean(axis=0)
     values, vectors = np.linalg.eigh(information)
     if values[0] * MAX_SINGULAR < values[-1]:
         worst = np.abs(vectors[:, 0])
-        names = [problem.space.names[k] for k in np.flatnonzero(worst > 0.1 * worst.max())]
+        names = [parameters[k] for k in np.flatnonzero(worst > 0.1 * worst.max()).tolist()]
         raise InputError(
             f"the coefficients {', '.join(names)} cannot be told apart by any design that follows the rules. "
             "Remove one of their levels or a prohibition, or use more tasks."
