@@ -27,8 +27,7 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-BUILT_FROM := pyproject.toml constraints.txt hatch_build.py src/pcmcnet/training/compiled_steps.c \
-	src/pcmcnet/models/tree_growth.c
+BUILT_FROM := pyproject.toml constraints.txt hatch_build.py $(shell find src -name '*.c')
 
 $(VENV)/.run: $(VENV)/.created $(BUILT_FROM)
 	@echo "==> installing pcmcnet and its dependencies into $(VENV) (takes a few minutes the first time)"

@@ -90,12 +90,11 @@ def test_a_compiler_that_fails_is_reported(build: ModuleType, tmp_path: Path, mo
     assert build.compile_library(source, tmp_path / "lib.so") == "no C compiler was found."
 
 
-def test_c_sources_use_no_extensions_outside_of_guards() -> None:
+def test_c_sources_use_no_extensions_outside_of_guards(build: ModuleType) -> None:
     """MSVC has no __attribute__, vector types or target clones: they are used in guarded lines only."""
-    for source in (
-        Path(compiled_steps.__file__).with_name("compiled_steps.c"),
-        ROOT / "src/pcmcnet/models/tree_growth.c",
-    ):
+    sources = sorted((ROOT / build.PACKAGE).rglob("*.c"))
+    assert sources == sorted(ROOT / build.PACKAGE / name for name in build.LIBRARIES)
+    for source in sources:
         guards, unguarded = [], []
         for line in source.read_text("utf-8").splitlines():
             if re.match(r"#if", line):
