@@ -87,6 +87,15 @@ def test_the_paper_scores_all_pairs(trips: ChoiceData, monkeypatch: pytest.Monke
     assert isinstance(model.network_, PCMCNetwork)
 
 
+@pytest.mark.parametrize(("form", "remedy"), [({}, "use rank=16, or sample"), ({"rate": "softplus"}, "rate='exp'")])
+def test_all_pairs_of_a_set_that_is_too_large_are_refused(
+    trips: ChoiceData, form: dict[str, Any], remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcmcnet.models.pcmcnet.MAX_PAIRS_OF_A_SET", 8)
+    with pytest.raises(ConfigError, match=remedy):
+        PCMCNet(**{"rank": None, "utility": "none", **form}).fit(trips, progress=False)
+
+
 def test_small_tables_score_all_pairs(trips: ChoiceData, quick: dict[str, Any]) -> None:
     model, pairwise = (PCMCNet(**quick | rank).fit(trips, progress=False) for rank in ({}, {"rank": None}))
     assert model.spec_.rank is None

@@ -62,6 +62,7 @@ SIGNED_LENGTH = 1.5
 MAX_PAIRWISE_SECONDS = 600.0
 MAX_PAIRWISE_ALTERNATIVES = 5_000
 AUTO_RANK = 16
+MAX_PAIRS_OF_A_SET = 10**9  # with rank=None: these rates take 8 GB in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,10 +239,11 @@ class PCMCNet(MixtureModel, ChainModel):
     def _rank_for(self, train: Sets) -> int | None:
         """Return the number of factors for a table, or None if the network scores all pairs."""
         config = self.config
+        if config.rank is None or not config.can_be_factored:
+            _require_few_pairs(train.largest, can_be_factored=config.can_be_factored)
+            return None
         if config.rank != "auto":
             return config.rank
-        if not config.can_be_factored:
-            return None
         if isinstance(train, ChoiceData) and train.expansion is not None:
             log.info("rank %d: the rates are factored, because the alternatives are a sample of large sets", AUTO_RANK)
             return AUTO_RANK
@@ -396,3 +398,14 @@ class PCMCNet(MixtureModel, ChainModel):
         from pcmcnet.models.networks.export import export_network
 
         return export_network(self.network_, self.encoder_, path)
+
+
+def _require_few_pairs(largest: int, *, can_be_factored: bool) -> None:
+    """Raise ConfigError if the rates of all pairs of the largest set take too much memory."""
+    if largest**2 > MAX_PAIRS_OF_A_SET:
+        form = "" if can_be_factored else ", with rate='exp', epsilon=0 and initialisation='safe'"
+        raise ConfigError(
+            f"a choice set with {largest:,} alternatives has {largest**2:.2g} pairs, whose rates take "
+            f"{8e-9 * largest**2:.0f} GB: use rank={AUTO_RANK}{form}, or sample the alternatives with "
+            f"data.sample_alternatives(100)."
+        )

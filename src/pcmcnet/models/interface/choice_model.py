@@ -861,7 +861,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             if isinstance(part, CatalogueData) and not part.fits:
                 raise ConfigError(
                     f"a fit needs all choice sets in memory, but {len(part):,} choosers and {part.n_items:,} items "
-                    f"have {part.n_rows:,} alternatives: fit the model to data.sample_alternatives(n=100), for example."
+                    f"have {part.n_rows:,} alternatives: use data.sample_alternatives(n=100), for example. Validation "
+                    f"needs only some of the choosers: data.subset(...)."
                 )
         parts = tuple(part.read() if isinstance(part, CatalogueData) else part for part in parts)
         scanned = [part for part in parts if isinstance(part, ScannedData)]
