@@ -242,7 +242,7 @@ def test_the_response_to_the_last_edit_wins(address: str, visit: Callable[..., A
 def test_everything_works_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=3)))
     page.keyboard.press("Tab")
-    expect(page.get_by_text("Skip to the alternatives")).to_be_focused()
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
     url = page.url
     page.keyboard.press("Enter")
     assert page.url == url  # it contains the state, not an anchor

@@ -7,6 +7,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,9 +29,9 @@ expect.set_options(timeout=PATIENCE)
 
 
 @contextmanager
-def serving(*models: Any, **settings: Any) -> Iterator[str]:
+def serving(*models: Any, table: Path | None = None, **settings: Any) -> Iterator[str]:
     """Serve models on a free port; yield the address."""
-    app = create_app(*models, settings=ServeSettings(**settings))
+    app = create_app(*models, settings=ServeSettings(**settings), table=table)
     with bind("127.0.0.1", 0) as listening:
         config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)

@@ -1,6 +1,6 @@
 """The ASGI application: its paths, and the responses to queries and errors.
 
-POST /v1/probabilities, /v1/rates, /v1/map, /v1/offer, /v1/market
+POST /v1/probabilities, /v1/rates, /v1/map, /v1/offer, /v1/market, /v1/market/set
 GET /v1/schema, /v1/example, /v1/examples, /openapi.json, /health, /live, /ready, /metrics, / and the files of the page
 """
 
@@ -203,6 +203,8 @@ def _add_queries(app: FastAPI, service: Service) -> None:
     about_market = "Shares, volumes, revenue and margin over many choice sets, before and after changes"
     most = settings.max_market_bytes
     add("/v1/market", service.market, schemas.market(), openapi.Market, about_market, most)
+    about_set = "One choice set of a market, before and after changes"
+    add("/v1/market/set", service.market_set, schemas.market_set(), openapi.MarketSet, about_set, most)
 
 
 def _add_information(app: FastAPI, service: Service) -> None:

@@ -18,21 +18,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import Categorical, Contents
+from pcmcnet.data.columns.arrays import Categorical, Column, Contents
+from pcmcnet.data.describe import json_values
 from pcmcnet.data.files.tabular import names_of
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.kind import Kind
 from pcmcnet.errors import ConfigError, PcmcNetError, describe_value, shortened
-from pcmcnet.insight.queries import table_column
+from pcmcnet.insight.queries import segments, table_column
 from pcmcnet.insight.scenarios.market_effects import MarketEffects
-from pcmcnet.insight.scenarios.scenario import RevenueColumns, Scenario, columns_of, read_sets, simulate
+from pcmcnet.insight.scenarios.scenario import (
+    RevenueColumns,
+    Scenario,
+    apply_changes,
+    columns_of,
+    known_labels,
+    read_sets,
+    simulate,
+)
 from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
@@ -58,6 +68,11 @@ class MarketTable:
 
     data: ChoiceData
     known: dict[str, Floats] = field(default_factory=dict)  # model -> log-probabilities
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """The size, the labels and the columns of the table, as plain values."""
+        return describe_table(self.data)
 
 
 class TableCache:
@@ -94,8 +109,7 @@ class ServedTable:
     def read(cls, path: str | Path, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> ServedTable:
         """Read the table, with all its columns. Raise ConfigError if it is too large for one request."""
         path = Path(path)
-        columns = names_of(path)
-        tables = {name: MarketTable(read_sets(model, path, columns)) for name, model in models.items()}
+        tables = {name: MarketTable(read_market(model, path, ())) for name, model in models.items()}
         for table in tables.values():
             try:
                 require_market_size(table.data, 1, settings)
@@ -105,28 +119,36 @@ class ServedTable:
 
     def describe(self) -> dict[str, Any]:
         """Return the size, the labels and the segments of the table, as plain values."""
-        data = self.tables["main"].data
-        return {"name": self.name, **describe_table(data)}
+        return {"name": self.name, **self.tables["main"].description}
+
+
+def read_market(model: ChoiceModel, path: Path, named: Sequence[str]) -> ChoiceData:
+    """Read a table with all its columns or, if one that the model does not use is invalid, with those in ``named``."""
+    try:
+        return read_sets(model, path, names_of(path))
+    except PcmcNetError:
+        return read_sets(model, path, named)
 
 
 def describe_table(data: ChoiceData) -> dict[str, Any]:
     """Return the size, the labels, the columns and the segments of a table, as plain values."""
-    segments = {**data.individual, **data.keep}
     return {
         "sets": len(data),
         "alternatives": len(data.rows),
+        "pairs": pairs_of(data),
         "labels": None if data.labels is None else sorted(set(data.labels.plain().tolist()))[:_MAX_LISTED],
-        "segments": [
-            {"name": name, "values": _categories(column)}
-            for name, column in segments.items()
-            if not isinstance(column, Contents)
-        ],
-        "features": [
-            {"name": name, "values": _categories(column)}
-            for name, column in data.features.items()
-            if not isinstance(column, Contents)
-        ],
+        "segments": _describe_columns({**data.individual, **data.keep}),
+        "features": _describe_columns(data.features),
     }
+
+
+def _describe_columns(columns: Mapping[str, Column]) -> list[dict[str, Any]]:
+    """Return the names of numeric and categorical columns, with their categories (None for numbers)."""
+    return [
+        {"name": name, "values": _categories(column)}
+        for name, column in columns.items()
+        if not isinstance(column, Contents)
+    ]
 
 
 def _categories(column: Any) -> list[str] | None:
@@ -162,7 +184,7 @@ def read_csv_text(text: str, model: ChoiceModel, named: Sequence[str]) -> Choice
         file = Path(folder) / "table.csv"
         file.write_text(text, "utf-8")
         try:
-            return read_sets(model, file, named)
+            return read_market(model, file, named)
         except PcmcNetError as error:
             message = f"csv: {error}".replace(f"{file}: ", "").replace(str(file), "the table")
             raise unprocessable(shortened(message)) from error
@@ -180,15 +202,12 @@ class MarketQuery:
     columns: RevenueColumns
     level: float
     intervals: bool
+    describe: bool
 
     @classmethod
     def read(cls, request: Mapping[str, Any], settings: ServeSettings) -> MarketQuery:
         """Check a request without its table."""
-        if sum(name in request for name in ("sets", "csv", "table")) != 1:
-            raise unprocessable(
-                "the request: expected one of 'sets' (choice sets), 'csv' (text) and 'table' (true, for the table of "
-                "the server)."
-            )
+        require_one_table(request)
         scenarios = request.get("scenarios", [[]])
         if not isinstance(scenarios, list) or not 1 <= len(scenarios) <= settings.max_scenarios:
             what = f"{len(scenarios)} lists" if isinstance(scenarios, list) else describe_value(scenarios)
@@ -202,9 +221,7 @@ class MarketQuery:
         level = request.get("level", 0.95)
         if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
             raise unprocessable(f"level: expected a number between 0 and 1, got {describe_value(level)}.")
-        intervals = request.get("intervals", True)
-        if not isinstance(intervals, bool):
-            raise unprocessable(f"intervals: expected true or false, got {describe_value(intervals)}.")
+        intervals, describe = _switch(request, "intervals", True), _switch(request, "describe", False)
         names = [_column_name(request.get(key), key) for key in ("revenue", "unit_cost")]
         return cls(
             [_changes(changes, f"scenarios, entry {k}") for k, changes in enumerate(scenarios)],
@@ -212,14 +229,100 @@ class MarketQuery:
             RevenueColumns(*names),
             float(level),
             intervals,
+            describe,
         )
 
     def named(self) -> list[str]:
         """Return the columns that the query refers to."""
+        return _named(self.scenarios, self.groupings, self.columns)
+
+
+@dataclass(frozen=True)
+class SetQuery:
+    """A query about one choice set of a market, before and after changes."""
+
+    place: int
+    changes: list[str]
+
+    @classmethod
+    def read(cls, request: Mapping[str, Any]) -> SetQuery:
+        """Check a request without its table."""
+        require_one_table(request)
+        place = request.get("place", 0)
+        if isinstance(place, bool) or not isinstance(place, int) or place < 0:
+            raise unprocessable(f"place: expected the index of a choice set, from 0, got {describe_value(place)}.")
+        return cls(place, _changes(request.get("changes", []), "changes"))
+
+    def named(self) -> list[str]:
+        """Return the columns that the query refers to."""
+        return _named([self.changes], [None], RevenueColumns())
+
+    def response(self, model: ChoiceModel, data: ChoiceData) -> dict[str, Any]:
+        """Return the choice set before and after the changes, in the form of a request.
+
+        ``origins`` has the index before the changes of each alternative after them, or None for a new alternative.
+        """
+        if self.place >= len(data):
+            raise unprocessable(f"place: expected an index below {len(data):,}, the number of choice sets.")
         try:
-            return columns_of(self.scenarios, self.groupings, self.columns)
+            offer, _ = apply_changes(data, self.changes, known_labels(model, data))
         except PcmcNetError as error:
-            raise unprocessable(shortened(f"scenarios: {error}")) from error
+            raise unprocessable(shortened(str(error))) from error
+        start, stop = offer.data.offsets[self.place : self.place + 2]
+        first, last = data.offsets[self.place : self.place + 2]
+        origins = offer.origin[start:stop]
+        is_known = (origins >= first) & (origins < last) & ~_repeated(origins)
+        return {
+            "id": str(data.set_ids[self.place]),
+            "before": choice_set_of(data, self.place),
+            "after": choice_set_of(offer.data, self.place),
+            "origins": [int(at - first) if known else None for at, known in zip(origins, is_known, strict=True)],
+        }
+
+
+def _repeated(origins: Ints) -> Bools:
+    """Return a mask of the copies of alternatives that occur before them."""
+    repeated = np.ones(len(origins), np.bool_)
+    repeated[np.unique(origins, return_index=True)[1]] = False
+    return repeated
+
+
+def choice_set_of(data: ChoiceData, place: int) -> dict[str, Any]:
+    """Return one choice set of a table in the form of a request."""
+    one = data.subset([place])
+    schema = data.schema
+    features = {name: column for name, column in one.features.items() if name in schema.features}
+    if one.labels is not None and schema.alternative is not None and schema.alternative not in one.individual:
+        features = {schema.alternative: one.labels, **features}
+    columns = {name: json_values(column) for name, column in features.items()}
+    return {
+        "individual": {name: json_values(column)[0] for name, column in one.individual.items()},
+        "alternatives": [{name: values[k] for name, values in columns.items()} for k in range(len(one.rows))],
+    }
+
+
+def require_one_table(request: Mapping[str, Any]) -> None:
+    """Raise RequestError unless a request has exactly one table."""
+    if sum(name in request for name in ("sets", "csv", "table")) != 1:
+        raise unprocessable(
+            "the request: expected one of 'sets' (choice sets), 'csv' (text) and 'table' (true, for the table of "
+            "the server)."
+        )
+
+
+def _named(scenarios: Sequence[Sequence[str]], groupings: Sequence[str | None], columns: RevenueColumns) -> list[str]:
+    """Return the columns that scenarios refer to."""
+    try:
+        return columns_of(scenarios, groupings, columns)
+    except PcmcNetError as error:
+        raise unprocessable(shortened(f"scenarios: {error}")) from error
+
+
+def _switch(request: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = request.get(key, default)
+    if not isinstance(value, bool):
+        raise unprocessable(f"{key}: expected true or false, got {describe_value(value)}.")
+    return value
 
 
 def _changes(value: Any, at: str) -> list[str]:
@@ -302,7 +405,7 @@ class MarketSimulator:
         finally:
             self.in_progress -= 1
 
-    def read_table(self, name: str, request: Mapping[str, Any], query: MarketQuery) -> MarketTable:
+    def read_table(self, name: str, request: Mapping[str, Any], named: Sequence[str]) -> MarketTable:
         """Return the table of a request that is not a list of choice sets."""
         if "table" in request:
             if request["table"] is not True:
@@ -313,7 +416,6 @@ class MarketSimulator:
         text = request["csv"]
         if not isinstance(text, str):
             raise unprocessable(f"csv: expected text, got {describe_value(text)}.")
-        named = query.named()
         words = "\0".join([name, *sorted({*named} - {*self.models[name].schema.columns}), text])
         key = hashlib.sha256(words.encode()).hexdigest()
         table = self.cache.get(key)
@@ -354,6 +456,7 @@ class MarketSimulator:
             )
         except PcmcNetError as error:
             raise unprocessable(shortened(str(error))) from error
+        parts = [_segment_names(data, by) for by in query.groupings]
         how = results[0][0].intervals
         if query.intervals and not can_have_intervals:
             most = self.settings.max_market_pairs
@@ -362,7 +465,8 @@ class MarketSimulator:
             "sets": len(data),
             "alternatives": len(data.rows),
             "intervals": how,
-            "scenarios": [_scenario(groupings, query.groupings) for groupings in results],
+            "scenarios": [_scenario(groupings, query.groupings, parts) for groupings in results],
+            **({"table": {"name": None, **predictions.table.description}} if query.describe else {}),
         }
 
 
@@ -388,15 +492,28 @@ def _require_grouping(data: ChoiceData, by: str | None) -> None:
         raise unprocessable(f"by: {by!r} gives {count:,} groups: choose a column with fewer values.")
 
 
-def _scenario(results: Sequence[Scenario], groupings: Sequence[str | None]) -> dict[str, Any]:
-    """Return one scenario by all groupings, as plain values."""
+def _segment_names(data: ChoiceData, by: str | None) -> tuple[str, ...]:
+    """Return the names of the segments of choice sets that a column defines, or no names."""
+    if by is None or by == data.schema.alternative:
+        return ()
+    found = segments(data, by)
+    return found.names if found.of_sets else ()
+
+
+def _scenario(
+    results: Sequence[Scenario], groupings: Sequence[str | None], parts: Sequence[tuple[str, ...]]
+) -> dict[str, Any]:
+    """Return one scenario by all groupings, as plain values. ``parts`` has the segments of each grouping."""
     first = results[0]
     return {
         "changes": [{"text": step.text, "alternatives": step.alternatives, "sets": step.sets} for step in first.steps],
         "notes": list(first.notes),
         "revenue": _total(first, "revenue"),
         "margin": _total(first, "margin"),
-        "groupings": [{"by": by, "groups": _groups(result)} for by, result in zip(groupings, results, strict=True)],
+        "groupings": [
+            {"by": by, "groups": _groups(result, names)}
+            for by, result, names in zip(groupings, results, parts, strict=True)
+        ],
     }
 
 
@@ -410,8 +527,9 @@ def _total(result: Scenario, name: str) -> dict[str, float | None] | None:
     return None if effects is None else _figures(effects.rows[-1])
 
 
-def _groups(result: Scenario) -> list[dict[str, Any]]:
-    """Return share, volume, revenue and margin of each group."""
+def _groups(result: Scenario, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return share, volume, revenue and margin of each group. Groups are ordered by segment, if there are segments."""
+    of_segment = len(result.shares.rows) // max(len(names), 1)
     quantities = {
         "share": result.shares,
         "volume": result.volumes,
@@ -421,6 +539,8 @@ def _groups(result: Scenario) -> list[dict[str, Any]]:
     return [
         {
             "group": row.group,
+            "segment": names[k // of_segment] if names else None,
+            "name": row.group.removeprefix(f"{names[k // of_segment]}: ") if names else row.group,
             **{name: None if effects is None else _figures(effects.rows[k]) for name, effects in quantities.items()},
         }
         for k, row in enumerate(result.shares.rows)

@@ -89,6 +89,8 @@ class MarketGroup(ResponseModel):
     """The figures of a group of alternatives; money is null if no column was given."""
 
     group: str = Field(description="label, position (#1), value, or 'segment: label'")
+    segment: str | None = Field(description="segment of choice sets, or null if the grouping has none")
+    name: str = Field(description="the group without its segment")
     share: MarketFigures
     volume: MarketFigures = Field(description="weighted number of choices")
     revenue: MarketFigures | None
@@ -120,6 +122,32 @@ class MarketScenario(ResponseModel):
     groupings: list[MarketGrouping]
 
 
+class TableColumn(ResponseModel):
+    """A column of a table; values are null for numbers."""
+
+    name: str
+    values: list[str] | None
+
+
+class TableDescription(ResponseModel):
+    """A table of choice sets."""
+
+    name: str | None = Field(description="name of the file of the server, null for a table in a request")
+    sets: int
+    alternatives: int
+    pairs: int = Field(description="ordered pairs of alternatives")
+    labels: list[str] | None
+    segments: list[TableColumn] = Field(description="columns with one value per choice set")
+    features: list[TableColumn]
+
+
+class ExampleChoiceSet(ResponseModel):
+    """A choice set in the form of a request."""
+
+    individual: dict[str, Value]
+    alternatives: list[dict[str, Value]]
+
+
 class Market(ResponseModel):
     """The market before and after the changes of each scenario, as from ``pcmcnet scenario``."""
 
@@ -127,24 +155,18 @@ class Market(ResponseModel):
     alternatives: int
     intervals: str = Field(description="how intervals were computed, or why there are none")
     scenarios: list[MarketScenario]
+    table: TableDescription | None = Field(None, description="only if the request has describe=true")
 
 
-class TableColumn(ResponseModel):
-    """A column of the table of the server; values are null for numbers."""
+class MarketSet(ResponseModel):
+    """A choice set of a market, before and after changes."""
 
-    name: str
-    values: list[str] | None
-
-
-class TableDescription(ResponseModel):
-    """The table of the server."""
-
-    name: str
-    sets: int
-    alternatives: int
-    labels: list[str] | None
-    segments: list[TableColumn] = Field(description="columns with one value per choice set")
-    features: list[TableColumn]
+    id: str
+    before: ExampleChoiceSet
+    after: ExampleChoiceSet
+    origins: list[int | None] = Field(
+        description="index before the changes of each alternative after them, null for a new alternative"
+    )
 
 
 class ColumnDescription(ResponseModel):
@@ -219,13 +241,6 @@ class About(ServedModel):
     table: TableDescription | None = Field(description="the table of the server, for markets")
 
 
-class ExampleChoiceSet(ResponseModel):
-    """A choice set in the form of a request."""
-
-    individual: dict[str, Value]
-    alternatives: list[dict[str, Value]]
-
-
 class Example(ResponseModel):
     """Choice sets of the training table, in the form of a request for probabilities."""
 
@@ -236,6 +251,9 @@ class Health(ResponseModel):
     """The server is running."""
 
     status: str
+
+
+_ONE_TABLE = [{"required": [name]} for name in ("sets", "csv", "table")]
 
 
 class RequestSchemas:
@@ -312,19 +330,32 @@ class RequestSchemas:
         changes = {"type": "array", "items": {"type": "string", "maxLength": 2_000}, "maxItems": 50}
         most = self.settings.max_scenarios
         entries = {
-            "sets": {"type": "array", "items": self.set, "minItems": 1, "maxItems": self.settings.max_sets},
-            "csv": {"type": "string", "description": "A table with one line per alternative."},
-            "table": {"const": True, "description": "The table of the server."},
+            **self._tables(),
             "scenarios": {"type": "array", "items": changes, "minItems": 1, "maxItems": most, "default": [[]]},
             "by": {"type": "array", "items": column, "minItems": 1, "maxItems": 4, "default": [None]},
             "revenue": column,
             "unit_cost": column,
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
             "intervals": {"type": "boolean", "default": True},
+            "describe": {"type": "boolean", "default": False},
             "model": self.model,
         }
-        tables = [{"required": [name]} for name in ("sets", "csv", "table")]
-        return {**_object(entries, required=[]), "oneOf": tables}
+        return {**_object(entries, required=[]), "oneOf": _ONE_TABLE}
+
+    def market_set(self) -> dict[str, Any]:
+        """Return the schema of a request for one choice set of a market."""
+        changes = {"type": "array", "items": {"type": "string", "maxLength": 2_000}, "maxItems": 50, "default": []}
+        place = {"type": "integer", "minimum": 0, "default": 0}
+        entries = {**self._tables(), "place": place, "changes": changes, "model": self.model}
+        return {**_object(entries, required=[]), "oneOf": _ONE_TABLE}
+
+    def _tables(self) -> dict[str, Any]:
+        """Return the entries for the table of a market."""
+        return {
+            "sets": {"type": "array", "items": self.set, "minItems": 1, "maxItems": self.settings.max_sets},
+            "csv": {"type": "string", "description": "A table with one line per alternative."},
+            "table": {"const": True, "description": "The table of the server."},
+        }
 
 
 def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from pcmcnet.serving.market import (
     MarketTable,
     QueuedPredictions,
     ServedTable,
+    SetQuery,
+    require_market_size,
 )
 from pcmcnet.serving.offer_search import FoundOffer, shared_searcher
 from pcmcnet.serving.request_body import (
@@ -399,6 +401,7 @@ def _size(request: Mapping[str, Any], key: str, default: int, n: int) -> int:
 
 
 T = TypeVar("T")
+_TABLES = ("sets", "csv", "table")  # the forms of a market in a request
 _MAX_SETS_IN_LOOP = 20  # more take milliseconds to read, and are read in a thread
 _READER_THREADS = 2  # more would block the interpreter for other requests
 
@@ -503,7 +506,8 @@ class Service:
 
     async def market(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Return shares, volumes, revenue and margin over many choice sets, before and after changes."""
-        optional = ["sets", "csv", "table", "scenarios", "by", "revenue", "unit_cost", "level", "intervals", "model"]
+        columns = ["by", "revenue", "unit_cost"]
+        optional = [*_TABLES, "scenarios", *columns, "level", "intervals", "describe", "model"]
         request = require_keys(body, required=[], optional=optional, at="the request")
         name = self._model(request)
         until = time.monotonic() + self.settings.deadline
@@ -512,7 +516,7 @@ class Service:
         running: list[QueuedPredictions] = []
 
         def simulate() -> dict[str, Any]:
-            table = sets or self.markets.read_table(name, request, query)
+            table = sets or self.markets.read_table(name, request, query.named())
             running.append(QueuedPredictions(name, self.models[name], table, admission, until))
             return self.markets.simulate(query, running[0])
 
@@ -522,6 +526,21 @@ class Service:
             finally:
                 for predictions in running:
                     predictions.cancel()
+
+    async def market_set(self, body: Any, admission: Admission) -> dict[str, Any]:
+        """Return one choice set of a market, before and after changes."""
+        request = require_keys(body, required=[], optional=[*_TABLES, "place", "changes", "model"], at="the request")
+        name = self._model(request)
+        query = SetQuery.read(request)
+        sets = MarketTable(await self._read(name, request["sets"])) if "sets" in request else None
+
+        def find() -> dict[str, Any]:
+            table = sets or self.markets.read_table(name, request, query.named())
+            require_market_size(table.data, 1, self.settings)
+            return query.response(self.models[name], table.data)
+
+        with self.markets.slot():
+            return await asyncio.get_running_loop().run_in_executor(self._market_pool, find)
 
     def example_request(self, most: int | None = None) -> dict[str, Any]:
         """Return a request for the probabilities of the first ``most`` example choice sets, or of all examples."""

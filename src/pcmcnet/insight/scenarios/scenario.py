@@ -542,18 +542,14 @@ def simulate(
         raise InputError(f"unit_cost={columns.unit_cost!r} needs the revenue: pass revenue=<column>, too.")
     if columns.cost is not None:
         _feature(first, columns.cost, "cost")
-    labels = _known_labels(model, first)
+    labels = known_labels(model, first)
     shared = SharedPredictions(predict)
     # 2. Apply the changes of each scenario in order, and group the alternatives before and after.
     cases: list[SimulatedCase] = []
     for changes in scenarios:
-        offer, steps = ScenarioOffer.of(first), []
-        for change in changes:
-            offer, step = _apply(offer, change, labels)
-            require_size(offer.data)
-            steps.append(step)
+        offer, steps = apply_changes(first, changes, labels, require_size)
         for by in groupings:
-            case = group_case(first, offer, tuple(steps), by, columns)
+            case = group_case(first, offer, steps, by, columns)
             cases.append(case.with_surplus(model, columns.cost) if surplus else case)
     # 3. Predict all tables, and sum the probabilities by group. All figures share the predictions of a model.
     figures = estimate_figures(
@@ -681,6 +677,24 @@ def _named(changes: Sequence[Change], *others: str | None) -> Iterator[str]:
     yield from (name for name in others if name is not None)
 
 
+def apply_changes(
+    first: ChoiceData,
+    changes: Iterable[Change],
+    known: frozenset[str],
+    require_size: Callable[[ChoiceData], None] = lambda data: None,
+) -> tuple[ScenarioOffer, tuple[AppliedChange, ...]]:
+    """Return the table after all changes, applied in order, with the extent of each change.
+
+    ``known`` are the labels from :func:`known_labels`.
+    """
+    offer, steps = ScenarioOffer.of(first), []
+    for change in changes:
+        offer, step = _apply(offer, change, known)
+        require_size(offer.data)
+        steps.append(step)
+    return offer, tuple(steps)
+
+
 def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple[ScenarioOffer, AppliedChange]:
     """Return the offer after a change, and a record of the change."""
     if isinstance(change, str):
@@ -697,7 +711,7 @@ def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple
     return after, AppliedChange(text=text, alternatives=extent.alternatives, sets=extent.sets)
 
 
-def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
+def known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
     """Return the labels in the table and the labels that the model is known to have seen in training."""
     if data.labels is None:
         return frozenset()

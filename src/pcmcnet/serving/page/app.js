@@ -4,6 +4,7 @@ import { RequestError, sendRequest, storeToken } from "./api.js";
 import { byId, showNotice, showTokenForm } from "./notices.js";
 import { Page } from "./page.js";
 import { Store } from "./state.js";
+import { Views } from "./views.js";
 
 const HINT = "pcmcnet-hint";
 
@@ -28,8 +29,8 @@ function ignoreNotFound(error) {
 byId("token").addEventListener("submit", (event) => {
   event.preventDefault();
   storeToken(byId("token-value").value);
-  if (byId("work").hidden) start();
-  else location.reload();
+  if (byId("loading").hidden) location.reload();
+  else start();
 });
 
 function open(schema, examples) {
@@ -46,7 +47,8 @@ function open(schema, examples) {
   byId("flow").hidden = !schema.has_rates;
   document.body.classList.toggle("no-baseline", !schema.has_baseline);
   document.body.classList.toggle("no-rates", !schema.has_rates);
-  new Page(store);
+  const page = new Page(store);
+  new Views(store, page.tables);
 }
 
 /** The class of the model, the size of its training data, and the baseline. */

@@ -31,7 +31,7 @@ export function points(change) {
 
 /** A caveat of the model as a sentence, with a capital letter and a full stop. */
 export function sentence(text) {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+  return `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 }
 
 /** Read a number as typed: 1234.5, 1,234.5, 1 234.5 or 12,5. NaN if it is not a number. */
@@ -43,4 +43,25 @@ export function parse(text) {
   if (/^[-+]?\d{1,3}(,\d{3})+(\.\d*)?$/.test(t)) t = t.replaceAll(",", "");
   else if (/^[-+]?\d*,\d+$/.test(t)) t = t.replace(",", ".");
   return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(t) ? Number(t) : NaN;
+}
+
+/** An amount such as revenue, with thousands separators and without an exponent. */
+export function amount(value) {
+  const size = Math.abs(value);
+  const digits = size >= 1000 ? 0 : size >= 10 ? 1 : 2;
+  return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
+}
+
+/** A change in an amount, with its sign; 0 has no sign. */
+export function signedAmount(value) {
+  const text = amount(value);
+  return value > 0 && /[1-9]/.test(text) ? `+${text}` : text.replace(/^−(?=[0.,]*$)/, "");
+}
+
+/** A relative change in per cent, with its sign; empty if there is nothing to compare with. */
+export function relative(before, after) {
+  if (!before) return "";
+  const change = 100 * (after / before - 1);
+  const text = Math.abs(change).toFixed(1);
+  return text === "0.0" ? "±0.0%" : `${change > 0 ? "+" : "−"}${text}%`;
 }

@@ -52,7 +52,7 @@ export class Page {
   connect() {
     document.querySelector(".skip").addEventListener("click", (event) => {
       event.preventDefault(); // the address holds the state of the page
-      byId("alternatives").focus();
+      byId(byId("work").hidden ? "market" : "alternatives").focus();
     });
     byId("add").addEventListener("click", () => this.table.add());
     byId("undo").addEventListener("click", () => this.store.undo());

@@ -8,6 +8,8 @@
 //   map         {a, b, c: row ids, x, y: features, model, among}   null: the page chooses
 //   scenarios   [{name, individual, rows: [{name, values}]}]   saved by the user
 //
+// The address also contains the settings of the market view, and which of the two views is shown.
+//
 // A value is a number, a category, one of the kinds in contents.js, or typed text that is not a valid number.
 
 import { emptyValues } from "./contents.js";
@@ -38,7 +40,10 @@ export class Store {
     this.spans = new Map(); // column -> scale of its slider, for the choice set that was opened last
     this.lastId = 0;
     this.value = this.fromExample();
+    this.market = null; // settings of the market view, with an answer of the server
+    this.view = "set"; // or "market"
     this.saved = this.encode();
+    this.confirmed = this.saved; // the last state that the model has predicted
     this.addressTimer = 0;
     this.isPredicted = false; // whether the model has predicted the choice set
     this.isFromLink = false; // whether the state comes from the address, and nothing has changed since
@@ -97,9 +102,9 @@ export class Store {
     this.show(this.fromExample());
   }
 
-  /** Show a choice set: {individual, rows: [{name, values}]}. Scenarios are kept. */
+  /** Show a choice set: {individual, rows: [{name, values, mark}]}; the mark may be missing. Scenarios are kept. */
   load({ individual, rows }) {
-    const alternatives = rows.map(({ name, values }, k) => this.newRow(name ?? letters(k), values));
+    const alternatives = rows.map(({ name, values, mark = null }, k) => ({ ...this.newRow(name ?? letters(k), values), mark }));
     this.show({ individual: { ...this.typicalValues(this.individualColumns), ...individual }, rows: alternatives });
   }
 
@@ -294,6 +299,7 @@ export class Store {
   /** Record that the model has predicted the choice set. */
   confirm() {
     this.isPredicted = true;
+    this.confirmed = this.encode();
     this.isFromLink = false;
     this.save();
     writeDraft(null);
@@ -314,8 +320,26 @@ export class Store {
     }, ADDRESS_INTERVAL_MS);
   }
 
+  /** Store the settings of the market view, for which the server has an answer. */
+  saveMarket(settings) {
+    this.market = settings;
+    this.saveView();
+  }
+
+  showView(view) {
+    this.view = view;
+    this.saveView();
+  }
+
+  saveView() {
+    this.writeAddress();
+    if (!this.isPredicted) writeDraft({ address: location.hash, state: this.encode() });
+  }
+
   writeAddress() {
-    this.saved = this.encode();
+    if (this.isPredicted) this.confirmed = this.encode();
+    const { market, view } = this;
+    this.saved = market === null ? this.confirmed : JSON.stringify({ ...JSON.parse(this.confirmed), market, view });
     const hash = `#${toBase64(this.saved)}`;
     if (hash !== location.hash && hash.length < MAX_ADDRESS_LENGTH) history.replaceState(null, "", hash);
   }
@@ -330,6 +354,10 @@ export class Store {
       const text = isDraft ? draft.state : fromBase64(hash);
       if (text === this.saved) return true;
       this.value = this.decode(text);
+      const { market = null, view = "set", ...confirmed } = JSON.parse(hash ? fromBase64(hash) : text);
+      this.market = market;
+      this.view = view === "market" ? view : "set";
+      this.confirmed = JSON.stringify(confirmed);
       this.saved = text;
       this.isFromLink = !isDraft;
       return true;

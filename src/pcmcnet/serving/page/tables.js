@@ -10,11 +10,22 @@ export class Tables {
     this.dialog = dialog;
     this.store = store;
     this.find = (name) => dialog.querySelector(`[data-table=${name}]`);
+    this.fileName = null;
+    this.listener = null; // opens a table of many sets as a market
     this.find("read").addEventListener("click", () => this.read(this.find("text").value));
     this.find("file").addEventListener("change", (event) => this.readFile(event.target.files[0]));
     this.find("close").addEventListener("click", () => dialog.close());
     this.find("show").addEventListener("change", (event) => this.show(Number(event.target.value)));
     this.find("predict").addEventListener("click", () => this.predict());
+    this.find("market").addEventListener("click", () => {
+      dialog.close();
+      this.listener(this.fileName ?? "pasted table", this.find("text").value);
+    });
+  }
+
+  /** Call `listener` with the name and the text of a table that the user opens as a market. */
+  onMarket(listener) {
+    this.listener = listener;
   }
 
   open() {
@@ -27,6 +38,7 @@ export class Tables {
   async readFile(file) {
     if (!file) return;
     this.find("text").value = await file.text();
+    this.fileName = file.name;
     this.find("file").value = ""; // otherwise choosing the same file again has no effect
     this.read(this.find("text").value);
   }

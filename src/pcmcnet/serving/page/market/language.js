@@ -1,0 +1,90 @@
+// Changes in the language of scenarios, as of `pcmcnet scenario`, and the same changes in words.
+//
+// A form gives {kind, column, labels, how, value, where, name, like}:
+//
+//     kind "change"   price *= 1.1 where mode == 'train' and purpose == 'business'
+//     kind "add"      add 'night train' like 'train' with price *= 0.8
+//     kind "drop"     remove where mode == 'bus'
+
+const RESERVED = ["where", "with", "and", "or", "not", "in", "like"];
+
+/** Ways to change a number: the text after the column, and the words after its title. */
+export const WAYS = {
+  rise: { title: "rises by %", text: (v) => `*= ${exactly(1 + v / 100)}`, words: (v) => `rises by ${v}%` },
+  fall: { title: "falls by %", text: (v) => `*= ${exactly(1 - v / 100)}`, words: (v) => `falls by ${v}%` },
+  plus: { title: "rises by", text: (v) => `+= ${v}`, words: (v, unit) => `rises by ${v}${unit}` },
+  minus: { title: "falls by", text: (v) => `-= ${v}`, words: (v, unit) => `falls by ${v}${unit}` },
+  times: { title: "is multiplied by", text: (v) => `*= ${v}`, words: (v) => `is multiplied by ${v}` },
+  set: { title: "is set to", text: (v) => `= ${v}`, words: (v, unit) => `is set to ${v}${unit}` },
+};
+
+/** Comparisons of a condition: their titles, for numbers and for categories. */
+export const COMPARISONS = {
+  "==": "is",
+  "!=": "is not",
+  ">=": "is at least",
+  "<=": "is at most",
+  ">": "is above",
+  "<": "is below",
+};
+
+const exactly = (value) => String(Number(value.toPrecision(12)));
+
+/** A column name, in backticks if it is not a plain word. */
+export function quoteName(name) {
+  return /^[\p{L}_][\p{L}\p{N}_.]*$/u.test(name) && !RESERVED.includes(name) ? name : `\`${name}\``;
+}
+
+/** A text value in quotes. */
+export function quoteWord(word) {
+  if (!word.includes("'")) return `'${word}'`;
+  if (!word.includes('"')) return `"${word}"`;
+  throw new Error(`A change cannot refer to ${word}, which contains both kinds of quotes.`);
+}
+
+/** A value of a condition or of a column: a number, or text in quotes. */
+export const quoteValue = (value) => (typeof value === "number" ? String(value) : quoteWord(value));
+
+/** The condition that an alternative has one of some labels, or one of some values of another column. */
+export function isOneOf(column, values) {
+  const name = quoteName(column);
+  if (values.length === 1) return `${name} == ${quoteWord(values[0])}`;
+  return `${name} in (${values.map(quoteWord).join(", ")})`;
+}
+
+/** Return a change as {text, words}. `titles` gives the display name and the unit of a column, `label` its column. */
+export function writeChange(change, titles, label) {
+  const conditions = [
+    ...(change.labels.length && change.kind !== "add" ? [isOneOf(label, change.labels)] : []),
+    ...(change.where ? [`${quoteName(change.where.column)} ${change.where.sign} ${quoteValue(change.where.value)}`] : []),
+  ];
+  const where = conditions.length ? ` where ${conditions.join(" and ")}` : "";
+  const only = change.where ? `, where ${whereInWords(change.where, titles)}` : "";
+  return { text: textOf(change) + where, words: inWords(change, titles) + only };
+}
+
+function textOf(change) {
+  if (change.kind === "drop") return "remove";
+  const assignment = change.column === null ? "" : `${quoteName(change.column)} ${assigned(change)}`;
+  if (change.kind === "change") return assignment;
+  const start = change.like === null ? "copy" : `add ${quoteWord(change.name)} like ${quoteWord(change.like)}`;
+  return assignment ? `${start} with ${assignment}` : start;
+}
+
+const assigned = ({ how, value }) => (typeof value === "number" ? WAYS[how].text(value) : `= ${quoteWord(value)}`);
+
+function inWords(change, titles) {
+  const of = change.labels.length ? ` of ${change.labels.join(", ")}` : "";
+  if (change.kind === "drop") return change.labels.length ? `${change.labels.join(", ")} dropped` : "Alternatives dropped";
+  if (change.kind === "change") return `${titles(change.column).title}${of} ${howInWords(change, titles)}`;
+  const start = change.like === null ? "Copies added" : `${change.name} added, like ${change.like}`;
+  return change.column === null ? start : `${start}; its ${titles(change.column).title} ${howInWords(change, titles)}`;
+}
+
+function howInWords({ column, how, value }, titles) {
+  if (typeof value !== "number") return `is set to ${value}`;
+  const { unit } = titles(column);
+  return WAYS[how].words(value, unit ? ` ${unit}` : "");
+}
+
+const whereInWords = ({ column, sign, value }, titles) => `${titles(column).title} ${COMPARISONS[sign]} ${value}`;

@@ -1,0 +1,270 @@
+// The market view: shares, volumes, revenue and margin over many choice sets, today and after changes.
+
+import { copyText, make, titled } from "../dom.js";
+import { download, writeCsv } from "../csv.js";
+import { sentence } from "../format.js";
+import { sendRequest } from "../api.js";
+import { byId, showTokenForm } from "../notices.js";
+import { Best } from "./best.js";
+import { ChangeForm, drawChanges } from "./changeform.js";
+import { Comparison } from "./comparison.js";
+import { Curves } from "./curves.js";
+import { groupCells, scenarioCommand } from "./exports.js";
+import { drawGroups, drawTiles } from "./results.js";
+import { fill } from "./select.js";
+import { MarketSettings } from "./settings.js";
+import { Simulation } from "./simulation.js";
+
+export class Market {
+  /** `openSet` shows one choice set on the other view. */
+  constructor(root, store, openSet) {
+    this.root = root;
+    this.store = store;
+    this.openSet = openSet;
+    this.settings = new MarketSettings(store);
+    this.simulation = new Simulation(store, this.settings);
+    this.form = new ChangeForm(this.part("form"), this.settings, (change) => this.addChange(change));
+    const report = (name) => (error) => this.showError(name, error);
+    this.comparison = new Comparison(this.part("comparison"), this.settings);
+    this.curves = new Curves(this.part("curves"), this.settings, this.simulation, report("curves"));
+    this.best = new Best(this.part("best"), this.settings, this.simulation, report("best"));
+    this.connect();
+    this.settings.onChange(() => this.update());
+    this.update();
+  }
+
+  part(name) {
+    return this.root.querySelector(`[data-market=${name}]`);
+  }
+
+  reload() {
+    this.settings.reload();
+  }
+
+  connect() {
+    const { settings } = this;
+    const onChange = (name, edit) => this.part(name).addEventListener("change", ({ target }) => settings.change((value) => edit(value, target.value)));
+    onChange("source", (value, source) => (value.source = source));
+    onChange("by", (value, by) => (value.by = by || null));
+    onChange("revenue", (value, name) => (value.revenue = name || null));
+    onChange("unit-cost", (value, name) => (value.unitCost = name || null));
+    onChange("model", (value, model) => (value.model = model));
+    this.part("measure").addEventListener("change", () => this.comparison.draw(this.all));
+    const onClick = (name, act) => this.part(name).addEventListener("click", act);
+    onClick("open", () => this.part("file").click());
+    onClick("print", () => window.print());
+    onClick("clear", () => settings.change((value) => (value.changes = [])));
+    onClick("save", () => settings.addScenario());
+    onClick("csv", () => download(writeCsv(groupCells(this.figures, settings)), "market.csv"));
+    onClick("comparison-csv", () => download(writeCsv(this.comparison.csv()), "market-scenarios.csv"));
+    onClick("command", () => this.copyCommand());
+    onClick("retry", () => this.update());
+    onClick("open-set", () => this.showSet());
+    this.part("file").addEventListener("change", (event) => this.readFile(event.target.files[0]));
+    this.part("own-change").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const text = this.part("own-text").value.trim();
+      if (text) this.addChange({ text, words: text });
+      this.part("own-text").value = "";
+    });
+  }
+
+  async readFile(file) {
+    if (!file) return;
+    const text = await file.text();
+    this.part("file").value = ""; // otherwise choosing the same file again has no effect
+    this.openText(file.name, text);
+  }
+
+  /** Show the market of a table. A table that the server would refuse is not sent. */
+  openText(name, text) {
+    const most = this.store.schema.limits.market_bytes;
+    const size = new Blob([text]).size;
+    if (size < most) {
+      this.settings.openFile(name, text);
+      return;
+    }
+    const [has, accepts] = [size, most].map((bytes) => (bytes / 1e6).toFixed(1));
+    this.part("status").textContent = `${name} has ${has} MB, and this server accepts ${accepts} MB. Start it with a larger --max-market-bytes, or with --table.`;
+  }
+
+  addChange(change) {
+    this.settings.change(({ changes }) => changes.push(change));
+  }
+
+  /** Compute the figures of the current settings, and show them or the error. */
+  async update() {
+    this.controller?.abort();
+    const { signal } = (this.controller = new AbortController());
+    this.showSources();
+    this.curves.clear();
+    if (!this.settings.hasTable()) {
+      this.showMissingTable();
+      return;
+    }
+    this.root.setAttribute("aria-busy", "true");
+    this.part("retry").hidden = true;
+    try {
+      await this.showTable(signal);
+      this.showSettings();
+      this.best.changed();
+      this.showChanges(null);
+      await this.showFigures(signal);
+      this.store.saveMarket(this.settings.encode());
+      await this.showComparison(signal);
+      this.showError("comparison", null);
+      this.curves.changed();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.showFailure(error);
+    } finally {
+      if (!signal.aborted) this.root.setAttribute("aria-busy", "false");
+    }
+  }
+
+  /** Show the size and the columns of the table, if it is another one than before. */
+  async showTable(signal) {
+    const found = await this.simulation.describe(signal);
+    const description = { ...found, labels: this.settings.labels(found) };
+    if (JSON.stringify(description) === JSON.stringify(this.description)) return;
+    this.description = description;
+    const { value } = this.settings;
+    const { segments, features } = description;
+    if (![...segments, ...features].some(({ name }) => name === value.by)) value.by = null;
+    if (value.by === null && description.labels === null) value.by = firstCategory(features);
+    this.fillColumns(segments, features);
+    this.form.show(description);
+    this.curves.show(description);
+    this.best.show(description);
+    const number = (count) => count.toLocaleString("en");
+    this.part("size").textContent = `${number(description.sets)} choice sets with ${number(description.alternatives)} alternatives`;
+    this.part("place").max = description.sets;
+    this.part("few").hidden = value.source !== "sample";
+  }
+
+  fillColumns(segments, features) {
+    const { settings } = this;
+    const option = ({ name }) => [name, titled(settings.titles(name))];
+    const none = this.description.labels === null ? "none: by position" : "none: all choice sets together";
+    const ofAlternatives = features.filter(({ values }) => values !== null);
+    fill(this.part("by"), [["", none], ...segments.map(option), ...ofAlternatives.map(({ name }) => [name, `alternatives by ${settings.titles(name).title}`])]);
+    fill(this.part("revenue"), [["", "(none)"], ...settings.revenueColumns().map(option)]);
+    fill(this.part("unit-cost"), [["", "(none)"], ...features.filter(({ values }) => values === null).map(option)]);
+  }
+
+  showSources() {
+    const { schema, examples } = this.store;
+    const { value, text } = this.settings;
+    fill(this.part("source"), [
+      ...(schema.table ? [["table", `${schema.table.name} (of the server)`]] : []),
+      ...(value.file !== null ? [["file", text === null ? `${value.file} (open it first)` : value.file]] : []),
+      ...(examples.length ? [["sample", `${examples.length} sample choice sets of the model`]] : []),
+    ]);
+    this.showSettings();
+  }
+
+  /** Show the settings in the fields at the top. */
+  showSettings() {
+    const { value } = this.settings;
+    const shown = { source: value.source, by: value.by, revenue: value.revenue, "unit-cost": value.unitCost, model: value.model };
+    for (const [name, of] of Object.entries(shown)) this.part(name).value = of ?? "";
+    this.part("unit-cost").disabled = value.revenue === null;
+  }
+
+  showMissingTable() {
+    const { file } = this.settings.value;
+    this.part("status").textContent = file === null
+      ? "Open a table with the choice sets of the market."
+      : `This link was made with the table ${file}, which is not part of the link. Open the file to see the same market.`;
+    this.part("work").hidden = true;
+    this.root.setAttribute("aria-busy", "false");
+  }
+
+  showChanges(extents) {
+    const { changes } = this.settings.value;
+    drawChanges(this.part("list"), changes, extents, (k) => this.settings.change((value) => value.changes.splice(k, 1)));
+    this.part("none").hidden = changes.length > 0;
+    for (const name of ["clear", "save"]) this.part(name).disabled = changes.length === 0;
+  }
+
+  async showFigures(signal) {
+    const texts = this.settings.value.changes.map(({ text }) => text);
+    [this.figures] = await this.simulation.figures([texts], { signal });
+    const { figures, settings } = this;
+    this.part("work").hidden = false;
+    this.part("results").hidden = false;
+    drawTiles(this.part("tiles"), figures, settings);
+    drawGroups(this.part("groups"), figures, settings);
+    this.showChanges(figures.changes);
+    const notes = [figures.intervals, ...figures.notes.filter((note) => !note.startsWith("no diversion"))].map(sentence);
+    this.part("notes").replaceChildren(...notes.map((text) => make("li", {}, text)));
+    this.part("status").textContent = "";
+    this.part("command").disabled = texts.length === 0;
+    this.part("command-text").textContent = texts.length ? scenarioCommand(settings) : "";
+    this.part("command-line").hidden = texts.length === 0;
+    byId("live").textContent = this.announcement();
+  }
+
+  announcement() {
+    const { revenue, groups, changes } = this.figures;
+    if (!changes.length) return "The market today is shown.";
+    const largest = [...groups].sort((one, other) => Math.abs(other.share.change) - Math.abs(one.share.change))[0];
+    const total = revenue ? `Revenue ${revenue.after.toFixed(0)}, was ${revenue.before.toFixed(0)}. ` : "";
+    return `${total}Largest change: ${largest.group}, ${(100 * largest.share.change).toFixed(1)} points.`;
+  }
+
+  /** Compute the saved scenarios one after the other. One that does not fit the table shows its error. */
+  async showComparison(signal) {
+    const { changes, scenarios } = this.settings.value;
+    this.all = [{ name: "current changes", changes, figures: this.figures }];
+    for (const scenario of scenarios) {
+      try {
+        const [figures] = await this.simulation.figures([scenario.changes.map(({ text }) => text)], { signal });
+        this.all.push({ ...scenario, figures });
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        this.all.push({ ...scenario, figures: null, error: error.message });
+      }
+    }
+    this.comparison.draw(this.all);
+  }
+
+  showFailure(error) {
+    if (error.status === 401) showTokenForm();
+    this.part("results").hidden = true;
+    this.part("work").hidden = this.description === undefined;
+    this.part("status").textContent = error.message;
+    this.part("retry").hidden = error.status === 422;
+  }
+
+  showError(name, error) {
+    const line = this.root.querySelector(`[data-error=${name}]`);
+    if (line) line.textContent = error ? error.message : "";
+  }
+
+  async copyCommand() {
+    const isCopied = await copyText(scenarioCommand(this.settings));
+    this.part("command").textContent = isCopied ? "Copied" : "Select the command below";
+    setTimeout(() => (this.part("command").textContent = "Copy command"), 1500);
+  }
+
+  /** Open one choice set, with the changes, on the view of single choice sets. */
+  async showSet() {
+    const place = Number(this.part("place").value) - 1;
+    const changes = this.settings.value.changes.map(({ text }) => text);
+    const { model } = this.settings.value;
+    try {
+      const found = await sendRequest("v1/market/set", { ...this.settings.table(), place, changes, model });
+      const { sets } = await sendRequest("v1/probabilities", { sets: [found.before], model: "main" });
+      this.showError("set", null);
+      this.openSet(found, sets[0].probabilities, `${this.settings.tableName()}, choice set ${found.id}`);
+    } catch (error) {
+      this.showError("set", error);
+    }
+  }
+}
+
+/** The first category of alternatives, which groups alternatives without labels better than their positions. */
+function firstCategory(features) {
+  return features.find(({ values }) => values !== null && values.length > 1)?.name ?? null;
+}

@@ -1,0 +1,148 @@
+// The figures of the current scenario: totals, and a table of groups in segments.
+
+import { make } from "../dom.js";
+import { amount, percent, points, relative, signedAmount } from "../format.js";
+
+const SIGNED_POINTS = (change) => points(change) || "0.0";
+
+/** The quantities with figures, each with its title, its unit and the formats of a value and of a change. */
+export function quantities(figures, settings) {
+  const unit = settings.value.revenue === null ? "" : settings.titles(settings.value.revenue).unit;
+  const of = (name) => (unit ? `${name} (${unit})` : name);
+  return [
+    { key: "share", title: "Share", format: percent, change: SIGNED_POINTS, unit: "points" },
+    { key: "volume", title: "Choices", format: amount, change: signedAmount, unit: "" },
+    ...(figures.revenue ? [{ key: "revenue", title: of("Revenue"), format: amount, change: signedAmount, unit }] : []),
+    ...(figures.margin ? [{ key: "margin", title: of("Margin"), format: amount, change: signedAmount, unit }] : []),
+  ];
+}
+
+/** Text of an interval of a change, or an empty text. */
+export function interval({ low, high }, format) {
+  return low === null || high === null ? "" : `${format(low)} to ${format(high)}`;
+}
+
+/** Draw the totals as tiles. */
+export function drawTiles(root, figures, settings) {
+  const choices = figures.groups.reduce((sum, group) => sum + group.volume.before, 0);
+  const tiles = [
+    tile("Choice sets", figures.sets.toLocaleString("en"), choicesNote(figures.sets, choices)),
+    ...quantities(figures, settings)
+      .filter(({ key }) => key === "revenue" || key === "margin")
+      .map((quantity) => totalTile(quantity, figures[quantity.key], figures.changes.length > 0)),
+  ];
+  root.replaceChildren(...tiles);
+}
+
+const choicesNote = (sets, choices) => (Math.abs(choices - sets) < 0.5 ? "" : `with weights: ${amount(choices)} choices`);
+
+function totalTile({ key, title, format, change }, total, hasChanges) {
+  const { before, after } = total;
+  if (!hasChanges) return tile(title, format(after), "today", key);
+  const range = interval(total, change);
+  const text = `${change(total.change)} (${relative(before, after) || "new"})`;
+  return tile(title, format(after), `today ${format(before)}, ${text}`, key, range && `interval ${range}`);
+}
+
+function tile(title, value, note, key = null, range = "") {
+  return make(
+    "div",
+    { class: "tile", "data-total": key },
+    make("dt", {}, title),
+    make("dd", {}, make("strong", {}, value), make("span", {}, note), range ? make("span", {}, range) : null),
+  );
+}
+
+/** Draw the table of groups, with a line for each segment. */
+export function drawGroups(table, figures, settings) {
+  const columns = quantities(figures, settings);
+  const hasChanges = figures.changes.length > 0;
+  const first = settings.store.schema.label ? settings.titles(settings.store.schema.label).title : "Alternative";
+  const title = settings.value.by === null || figures.groups[0].segment !== null ? first : settings.titles(settings.value.by).title;
+  table.replaceChildren(
+    make("caption", { class: "hidden" }, "Shares and amounts of the market by group, today and after the changes"),
+    drawHead(columns, hasChanges, title),
+    ...bySegment(figures.groups).map(([segment, groups]) => drawSegment(segment, groups, columns, hasChanges, settings)),
+  );
+}
+
+function drawHead(columns, hasChanges, title) {
+  const sub = hasChanges ? ["today", "after", "change"] : [""];
+  const top = columns.map((column) =>
+    make("th", { scope: "colgroup", class: "first", colspan: sub.length + (column.key === "share" ? 1 : 0) }, column.title),
+  );
+  const names = columns.flatMap((column) => [
+    ...(column.key === "share" ? [make("td", {})] : []),
+    ...sub.map((text) => (text ? make("th", { scope: "col" }, text === "change" && column.unit === "points" ? "points" : text) : make("td", {}))),
+  ]);
+  return make(
+    "thead",
+    {},
+    make("tr", {}, make("th", { scope: "col", rowspan: hasChanges ? 2 : null }, title), ...top),
+    hasChanges ? make("tr", {}, ...names) : null,
+  );
+}
+
+function drawSegment(segment, groups, columns, hasChanges, settings) {
+  const full = Math.max(...groups.map(({ share }) => Math.max(share.before, share.after)));
+  const rows = groups.map((group) => drawRow(group, group.name, columns, hasChanges, full));
+  if (segment === null) return make("tbody", {}, ...rows);
+  const title = `${settings.titles(settings.value.by).title}: ${segment}`;
+  return make("tbody", {}, drawRow(totalOf(groups), title, columns, hasChanges, null), ...rows);
+}
+
+function drawRow(group, name, columns, hasChanges, full) {
+  const cells = columns.flatMap(({ key, format, change }) => {
+    const figure = group[key];
+    const isSum = full === null;
+    if (isSum && key === "share") return [make("td", { colspan: hasChanges ? 4 : 2 })];
+    const bar = key === "share" ? [make("td", { class: "bars-cell" }, drawBar(figure, full, hasChanges))] : [];
+    const today = make("td", { class: key === "share" ? null : "first" }, format(figure.before));
+    if (!hasChanges) return [...bar, today];
+    return [...bar, today, make("td", {}, format(figure.after)), changeCell(figure, change)];
+  });
+  return make("tr", full === null ? { class: "segment" } : {}, make("th", { scope: "row" }, name), ...cells);
+}
+
+function changeCell(figure, change) {
+  const range = interval(figure, change);
+  const text = change(figure.change);
+  return make(
+    "td",
+    { class: directionOf(text) },
+    text,
+    range ? make("small", {}, range) : null,
+  );
+}
+
+/** The class of a change: "up", "down", or null for a change that rounds to zero. */
+export function directionOf(text) {
+  return { "+": "up", "−": "down" }[text.charAt(0)] ?? null;
+}
+
+/** A bar of the share after the changes, with a tick at the share today. */
+function drawBar({ before, after }, full, hasChanges) {
+  const width = (share) => `${((100 * share) / (full || 1)).toFixed(1)}%`;
+  const fill = make("span", { class: "fill" });
+  fill.style.width = width(after);
+  const tick = hasChanges ? make("span", { class: "tick" }) : null;
+  if (tick) tick.style.left = width(before);
+  return make("span", { class: "market-bar", "aria-hidden": "true" }, fill, tick);
+}
+
+/** [[segment, groups]] in the order of the groups; the segment is null if there are no segments. */
+export function bySegment(groups) {
+  const segments = new Map();
+  for (const group of groups) segments.set(group.segment, [...(segments.get(group.segment) ?? []), group]);
+  return [...segments];
+}
+
+/** Sums of the figures of a segment. The interval of a sum is not the sum of the intervals. */
+function totalOf(groups) {
+  const sum = (key, when) => groups.reduce((total, group) => total + (group[key]?.[when] ?? 0), 0);
+  const figure = (key) => {
+    const [before, after] = [sum(key, "before"), sum(key, "after")];
+    return { before, after, change: after - before, low: null, high: null };
+  };
+  return Object.fromEntries(["share", "volume", "revenue", "margin"].map((key) => [key, figure(key)]));
+}

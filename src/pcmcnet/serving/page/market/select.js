@@ -1,0 +1,21 @@
+// Options of select elements and groups of checkboxes.
+
+import { make } from "../dom.js";
+
+/** Fill a select element with [[value, text]], and keep its value if it is still among them. */
+export function fill(select, options) {
+  const previous = select.options.length ? select.value : null;
+  select.replaceChildren(...options.map(([value, text]) => make("option", { value }, text)));
+  if (options.some(([value]) => value === previous)) select.value = previous;
+}
+
+/** Fill a group with checkboxes for names; those that were checked stay checked. */
+export function fillChecks(root, names, changed) {
+  const checked = new Set(checkedNames(root));
+  const box = (name) => make("input", { type: "checkbox", value: name, checked: checked.has(name), on: { change: changed } });
+  root.replaceChildren(...names.map((name) => make("label", { class: "check" }, box(name), name)));
+}
+
+export function checkedNames(root) {
+  return [...root.querySelectorAll("input:checked")].map((box) => box.value);
+}

@@ -1,0 +1,135 @@
+// What the market view shows: the table of choice sets, the changes, the saved scenarios and the columns in money.
+//
+//   source     "table" (of the server), "file" (opened by the user) or "sample" (stored with the model)
+//   file       name of the opened file, or null
+//   by         column of the segments, or null
+//   revenue, unitCost   columns in money, or null
+//   model      "main" or "baseline"
+//   changes    [{text, words}]   in the language of scenarios, and in words
+//   scenarios  [{name, changes}]   saved by the user
+//
+// The address contains the settings for which the server had an answer. The text of a file is not part of it.
+
+export class MarketSettings {
+  constructor(store) {
+    this.store = store;
+    this.columns = store.schema.columns;
+    this.listeners = [];
+    this.text = null; // of the opened file
+    this.version = 0; // of the opened file
+    this.value = decode(store.market, store.schema) ?? this.defaults();
+  }
+
+  /** Take the settings from the address again. */
+  reload() {
+    this.change(() => (this.value = decode(this.store.market, this.store.schema) ?? this.value));
+  }
+
+  defaults() {
+    const [money] = this.revenueColumns();
+    const source = this.defaultSource();
+    const revenue = money?.money ? money.name : null;
+    return { source, file: null, by: null, revenue, unitCost: null, model: "main", changes: [], scenarios: [] };
+  }
+
+  /** The table of the server or, if there is none, the choice sets of the model or a file that is still to be opened. */
+  defaultSource() {
+    if (this.store.schema.table) return "table";
+    return this.store.examples.length ? "sample" : "file";
+  }
+
+  /** The columns that can be revenue: those in money or, if no column is declared as money, all numbers. */
+  revenueColumns() {
+    const numbers = this.columns.filter((column) => column.role === "feature" && column.kind === "number");
+    const money = numbers.filter((column) => column.money);
+    return money.length ? money : numbers;
+  }
+
+  onChange(listener) {
+    this.listeners.push(listener);
+  }
+
+  change(edit) {
+    edit(this.value);
+    for (const listener of this.listeners) listener();
+  }
+
+  openFile(name, text) {
+    this.text = text;
+    this.version += 1;
+    this.change((value) => Object.assign(value, { source: "file", file: name }));
+  }
+
+  /** Whether the table is available: a link to a file does not contain the file. */
+  hasTable() {
+    return this.value.source !== "file" || this.text !== null;
+  }
+
+  /** The table in a request. */
+  table() {
+    if (this.value.source === "table") return { table: true };
+    return this.value.source === "file" ? { csv: this.text } : { sets: this.store.examples };
+  }
+
+  /** A key that changes with the table. */
+  tableKey() {
+    return this.value.source === "file" ? `file ${this.version}` : this.value.source;
+  }
+
+  /** Name of the table for people, and for the command line. */
+  tableName() {
+    if (this.value.source === "table") return this.store.schema.table.name;
+    return this.value.source === "file" ? this.value.file : "table.csv";
+  }
+
+  /** Title and unit of a column, which may be one that the model does not use. */
+  titles(name) {
+    return this.columns.find((column) => column.name === name) ?? { name, title: name, unit: "", money: false };
+  }
+
+  /** Labels of the table and of alternatives that the changes add; null if the table has no labels. */
+  labels(description) {
+    const added = this.value.changes.map(({ text }) => text.match(/^add (?:'([^']+)'|"([^"]+)"|(\S+)) like /)).filter(Boolean);
+    const names = added.map(([, single, double, plain]) => single ?? double ?? plain);
+    return description.labels === null ? null : [...new Set([...description.labels, ...names])];
+  }
+
+  addScenario() {
+    const { scenarios, changes } = this.value;
+    const taken = scenarios.map((scenario) => scenario.name);
+    let number = scenarios.length + 1;
+    while (taken.includes(`Scenario ${number}`)) number += 1;
+    this.change(() => scenarios.push({ name: `Scenario ${number}`, changes: [...changes] }));
+  }
+
+  encode() {
+    const { changes, scenarios, ...others } = this.value;
+    const pairs = (list) => list.map(({ text, words }) => [text, words]);
+    return {
+      ...others,
+      changes: pairs(changes),
+      scenarios: scenarios.map((scenario) => [scenario.name, pairs(scenario.changes)]),
+    };
+  }
+}
+
+/** Return the settings of a link, or null if there are none or if they are not valid. */
+function decode(read, schema) {
+  if (typeof read !== "object" || read === null) return null;
+  const name = (value) => (typeof value === "string" ? value : null);
+  const changes = (list) => list.map(([text, words]) => ({ text: String(text), words: String(words) }));
+  try {
+    return {
+      source: read.source === "sample" || (read.source === "table" && schema.table) ? read.source : "file",
+      file: name(read.file),
+      by: name(read.by),
+      revenue: name(read.revenue),
+      unitCost: name(read.unitCost),
+      model: read.model === "baseline" && schema.has_baseline ? "baseline" : "main",
+      changes: changes(read.changes),
+      scenarios: read.scenarios.map(([title, list]) => ({ name: String(title), changes: changes(list) })),
+    };
+  } catch {
+    return null;
+  }
+}
