@@ -32,7 +32,8 @@ export class ChangeForm {
     const { schema } = this.settings.store;
     const known = new Set(schema.columns.filter((column) => column.role !== "available").map((column) => column.name));
     const usable = (columns) => columns.filter((column) => known.has(column.name));
-    this.features = usable(description.features);
+    const isMoney = ({ name }) => Number(this.settings.titles(name).money);
+    this.features = usable(description.features).sort((one, other) => isMoney(other) - isMoney(one));
     this.individual = usable(description.segments);
     const option = ({ name }) => [name, titled(this.settings.titles(name))];
     const labels = (description.labels ?? []).map((label) => [label, label]);

@@ -1,0 +1,287 @@
+"""The market view of the page: figures of pn.scenario, changes, curves, searches, links and exports."""
+
+import csv
+import shlex
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pytest
+
+from browser import needs_chromium, violations
+from pcmcnet.datasets import airline, intercity
+from pcmcnet.insight.scenarios import Scenario, scenario
+from pcmcnet.models import MNL, PCMCNet
+from served_page import cell, expect, get, probabilities, serving
+
+pytestmark = needs_chromium
+Visit = Callable[..., Any]
+DEARER = "price *= 1.1 where mode == 'train' and purpose == 'business'"
+
+
+@pytest.fixture(scope="module")
+def city() -> tuple[PCMCNet, MNL]:
+    data = intercity.read()
+    return PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, progress=False), MNL().fit(data, progress=False)
+
+
+@pytest.fixture(scope="module")
+def market(city: tuple[PCMCNet, MNL]) -> Iterator[str]:
+    """Serve the trips between cities as a market, with a logit with standard errors as the baseline."""
+    with serving(*city, table=intercity.PATH) as where:
+        yield where
+
+
+def ready(page: Any) -> Any:
+    """Wait until the market is shown and no request is in progress."""
+    expect(page.locator("[data-market=tiles] .tile").first).to_be_visible()
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    return page
+
+
+def add_change(page: Any, **fields: str) -> None:
+    """Fill the form of a change and apply it."""
+    for name, value in fields.items():
+        field = page.locator(f"[data-change={name.replace('_', '-')}]")
+        if field.evaluate("e => e.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    page.locator("[data-market=form]").get_by_role("button", name="Apply").click()
+    ready(page)
+
+
+def downloaded(page: Any, name: str, folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a table that the page exports."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name=name).click()
+    download.value.save_as(folder / "export.csv")
+    return [*csv.DictReader((folder / "export.csv").read_text("utf-8").splitlines())]
+
+
+def require_same(rows: list[dict[str, str]], expected: Scenario) -> None:
+    """Compare an export with the figures of pn.scenario."""
+    parts = {"share": expected.shares, "volume": expected.volumes, "revenue": expected.revenue}
+    groups = [f"{row['purpose']}: {row['alternative']}" if "purpose" in row else row["alternative"] for row in rows]
+    assert groups == [row.group for row in expected.shares.rows]
+    for group, row in zip(groups, rows, strict=True):
+        for name, effects in parts.items():
+            for key in ("before", "after", "change", "low", "high"):
+                value = getattr(effects[group], key)
+                found = row.get(f"{name}_{key}") or None
+                assert (found is None) == (value is None)
+                assert value is None or float(found or 0) == pytest.approx(value, abs=1e-6, rel=1e-6)
+
+
+def test_a_dearer_train_for_commuters(market: str, visit: Visit, city: tuple[PCMCNet, MNL], tmp_path: Path) -> None:
+    """Shares, volumes and revenue by segment are those of pn.scenario, for both models and on the command line."""
+    page = ready(visit(market))  # a server with a table starts with the market
+    expect(page.locator("[data-market=size]")).to_have_text("1,000 choice sets with 3,412 alternatives")
+    add_change(page, labels="train", where="purpose", where_category="business")
+    expect(page.locator(".changes li")).to_contain_text("Price of train rises by 10%, where Purpose is business")
+    expect(page.locator(".changes code")).to_have_text(DEARER)
+    page.get_by_label("Segments").select_option("purpose")
+    ready(page)
+    for name, model in zip(("main", "baseline"), city, strict=True):
+        page.get_by_label("Predicted by").last.select_option(name)
+        expected = scenario(model, intercity.PATH, DEARER, by="purpose", revenue="price")
+        require_same(downloaded(ready(page), "Download the market as CSV", tmp_path), expected)
+        total = expected.revenue["all"]
+        tile = page.locator("[data-total=revenue]")
+        expect(tile).to_contain_text(f"{total.after:,.0f}")
+        expect(tile).to_contain_text(f"{total.change:+.1f}".replace("-", "−"))
+    expect(tile).to_contain_text("interval")  # of the logit
+    words = shlex.split(page.locator("[data-market=command-text]").text_content().replace("\\\n", ""))
+    assert words[:2] == ["pcmcnet", "scenario"]
+    assert words[3:] == ["intercity.csv", "--change", DEARER, "--by", "purpose", "--revenue", "price"]
+
+
+def test_alternatives_are_added_and_dropped_and_scenarios_compared(
+    market: str, visit: Visit, city: tuple[PCMCNet, MNL], tmp_path: Path
+) -> None:
+    page = ready(visit(market))
+    add_change(page, kind="add", name="night train", like="train", column="price", how="fall", value="20")
+    page.get_by_role("button", name="Save as scenario").click()
+    add_change(page, kind="drop", labels="bus", where="distance", sign="<", where_value="300")
+    changes = ["add 'night train' like 'train' with price *= 0.8", "remove where mode == 'bus' and distance < 300"]
+    assert page.locator(".changes code").all_inner_texts() == changes
+    rows = {row["alternative"]: row for row in downloaded(page, "Download the comparison as CSV", tmp_path)}
+    for heading, count in (("current changes", 2), ("Scenario 1", 1)):
+        expected = scenario(city[0], intercity.PATH, changes[:count], intervals=False).shares
+        for row in expected.rows:
+            assert float(rows[row.group][heading]) == pytest.approx(row.after, abs=1e-6)
+            assert float(rows[row.group][f"{heading}, change"]) == pytest.approx(row.change, abs=1e-6)
+    page.locator("[data-market=measure]").select_option("revenue")
+    expect(page.locator(".comparison tbody tr").last).to_contain_text("Total")
+    page.get_by_role("button", name="Open Scenario 1").click()
+    expect(page.locator(".changes li")).to_have_count(1)
+    # The new alternative can be changed like the others.
+    add_change(page, kind="change", labels="night train", column="price", how="set", value="5", where="")
+    expect(page.locator(".changes code").last).to_have_text("price = 5 where mode == 'night train'")
+    other = ready(visit(page.url))
+    expect(other.locator(".changes li")).to_have_count(2)
+    expect(other.get_by_label("Name of scenario 1")).to_have_value("Scenario 1")
+    assert violations(ready(page)) == []
+
+
+def test_a_wrong_change_is_explained_and_stays_out_of_links(market: str, visit: Visit) -> None:
+    page = ready(visit(market, refusals=(422,)))
+    add_change(page, labels="car")
+    link = page.url
+    page.locator("[data-change=value]").fill("ten")
+    page.locator("[data-market=form]").get_by_role("button", name="Apply").click()
+    expect(page.locator("[data-change=problem]")).to_have_text("Enter a number as the change.")
+    page.get_by_text("Write a change yourself").click()
+    page.get_by_label("Change in the language of scenarios").fill("prise *= 2")
+    page.locator("[data-market=own-change]").get_by_role("button", name="Apply").click()
+    expect(page.locator("[data-market=status]")).to_contain_text("Did you mean 'price'?")
+    expect(page.locator("[data-market=results]")).to_be_hidden()
+    assert page.url == link
+    page.get_by_role("button", name="Remove the change: prise *= 2").click()
+    ready(page)
+    expect(page.locator("[data-market=status]")).to_have_text("")
+
+
+def test_curves_and_best_prices_compare_scenarios(
+    market: str, visit: Visit, city: tuple[PCMCNet, MNL], tmp_path: Path
+) -> None:
+    """The logit's best price of the bus in steps of 5% is that of all 13 prices, and the curve passes through it."""
+    page = ready(visit(market))
+    page.get_by_label("Predicted by").last.select_option("baseline")
+    ready(page)
+    expect(page.get_by_role("button", name="Find the best prices")).to_be_disabled()
+    expect(page.locator("[data-best=why-not]")).to_contain_text("no outside option")
+    own = page.get_by_role("group", name="Your alternatives")
+    for name in ("train", "car", "bus", "plane"):
+        own.get_by_label(name, exact=True).check()
+    expect(page.get_by_role("button", name="Find the best offer")).to_be_disabled()  # no competitor
+    for name in ("car", "plane"):
+        own.get_by_label(name, exact=True).uncheck()
+    values = {}
+    for bus, train in product(range(-20, 25, 5), repeat=2):
+        changes = [
+            f"price *= {1 + step / 100:.6g} where mode == '{name}'"
+            for name, step in (("bus", bus), ("train", train))
+            if step
+        ] or ["price *= 1"]
+        revenue = scenario(city[1], intercity.PATH, changes, revenue="price", intervals=False).revenue
+        values[bus, train] = revenue["bus"].after + revenue["train"].after
+    best = max(values, key=values.__getitem__)
+    page.get_by_label("within").select_option("20")
+    page.get_by_role("button", name="Find the best prices").click()
+    facts = page.locator("[data-best=facts]")
+    expect(facts).to_contain_text(f"{values[best]:,.0f} EUR")
+    expect(facts).to_contain_text("not proven")
+    expect(facts).to_contain_text("Without an outside option, everyone chooses one of the alternatives shown")
+    page.get_by_role("button", name="Find the best offer").click()
+    expect(facts).to_contain_text("all 3 offers were compared")
+    page.get_by_label("by up to").select_option("20")
+    page.locator("[data-curve=of]").select_option("bus")
+    page.get_by_role("button", name="Draw the curves").click()
+    expect(page.locator("[data-curve=revenue] path.line")).to_have_count(2)
+    expect(page.locator("[data-curve=shares] path.band")).to_have_count(4)  # intervals of the logit
+    rows = page.locator("[data-curve=numbers] tbody tr")
+    for row, step in ((0, -20), (7, 8)):
+        expected = scenario(
+            city[1], intercity.PATH, f"price *= {1 + step / 100} where mode == 'bus'", revenue="price", intervals=False
+        )
+        expect(rows.nth(row)).to_contain_text(f"{100 * expected.shares['bus'].after:.1f}%")
+        expect(rows.nth(row)).to_contain_text(f"{expected.revenue['all'].after:,.0f}")
+    assert violations(ready(page)) == []
+    page.get_by_role("button", name="Apply to the market").click()
+    expect(page.locator(".changes li")).to_have_count(1)
+
+
+def test_one_choice_set_of_the_market_opens_with_its_marks(
+    market: str, visit: Visit, city: tuple[PCMCNet, MNL]
+) -> None:
+    page = ready(visit(market))
+    add_change(page, labels="train", value="50")
+    page.get_by_label("Choice set number").fill("7")
+    page.get_by_role("button", name="Open the choice set").click()
+    expect(page.locator("#from-market")).to_contain_text("intercity.csv, choice set 7.")
+    found = get(market, "v1/market/set", {"table": True, "place": 6, "changes": ["price *= 1.5 where mode == 'train'"]})
+    before, after = (
+        get(market, "v1/probabilities", {"sets": [found[when]]})["sets"][0]["probabilities"]
+        for when in ("before", "after")
+    )
+    assert probabilities(page) == pytest.approx(after, abs=1e-6)
+    changes = page.locator(".bar.main .change").all_inner_texts()
+    for text, p, q in zip(changes, before, after, strict=True):
+        assert float(text.replace("−", "-") or 0) == pytest.approx(100 * (q - p), abs=0.051)  # shown with one decimal
+    assert float(cell(page, "Price", "train").input_value()) == pytest.approx(
+        found["after"]["alternatives"][0]["price"], rel=1e-6
+    )
+    page.get_by_role("button", name="Back to the market").click()
+    expect(page.locator(".changes li")).to_have_count(1)
+
+
+@pytest.mark.parametrize("sets", [200, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_many_airline_sets_from_a_file(
+    sets: int, address: str, models: tuple[PCMCNet, MNL], visit: Visit, tmp_path: Path
+) -> None:
+    """Choice sets without labels, opened from a file, grouped by airline."""
+    sample = airline.simulate(sets, seed=1).drop_columns(["true_prob", "alternative", "choice"])
+    pyarrow.csv.write_csv(sample, tmp_path / "sample.csv")
+    page = visit(address)
+    page.get_by_role("button", name="Market").click()
+    expect(page.locator("[data-market=few]")).to_contain_text("only the few choice sets that are stored with the model")
+    ready(page)
+    page.locator("[data-market=file]").set_input_files(tmp_path / "sample.csv")
+    expect(page.locator("[data-market=size]")).to_contain_text(f"{sets:,} choice sets with")
+    ready(page).get_by_label("Segments").select_option("airlines")
+    page.get_by_label("Revenue from").select_option("totalPrice")
+    add_change(page, column="totalPrice", where="nFlights", sign="==", where_value="2")
+    change = "totalPrice *= 1.1 where nFlights == 2"
+    expected = scenario(models[0], tmp_path / "sample.csv", change, by="airlines", revenue="totalPrice")
+    require_same(downloaded(page, "Download the market as CSV", tmp_path), expected)
+    link = page.url
+    page.close()
+    other = visit(link)  # the file is not part of the link
+    expect(other.locator("[data-market=status]")).to_contain_text("made with the table sample.csv")
+
+
+def test_a_table_that_is_too_large_is_not_sent(logit: MNL, visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "large.csv").write_text("x" * 60_000)
+    with serving(logit, max_market_bytes=50_000) as where:
+        page = visit(where)
+        page.get_by_role("button", name="Market").click()
+        page.locator("[data-market=file]").set_input_files(tmp_path / "large.csv")
+        expect(page.locator("[data-market=status]")).to_contain_text("--max-market-bytes")
+        page.wait_for_load_state("networkidle")  # the server stops only after it has answered all requests
+
+
+def test_a_timeout_can_be_tried_again(city: tuple[PCMCNet, MNL], visit: Visit) -> None:
+    with serving(city[1], table=intercity.PATH) as where:
+        page = visit(where + "#", refusals=(504,))
+        page.route("**/v1/market", lambda route: route.fulfill(status=504, json={"error": "timeout after 30 seconds."}))
+        page.reload()
+        expect(page.locator("[data-market=status]")).to_contain_text("timeout after 30 seconds")
+        page.unroute("**/v1/market")
+        page.get_by_role("button", name="Try again").click()
+        ready(page)
+        expect(page.locator("[data-market=status]")).to_have_text("")
+        page.wait_for_load_state("networkidle")
+
+
+def test_the_market_works_by_keyboard_on_a_phone_in_dark_mode_and_in_print(
+    market: str, visit: Visit, tmp_path: Path
+) -> None:
+    page = ready(visit(market, width=360, height=740, color_scheme="dark"))
+    page.locator("[data-change=labels]").focus()
+    page.keyboard.type("train")
+    for _ in range(2):  # the way and the amount
+        page.keyboard.press("Tab")
+    page.keyboard.type("25")
+    page.keyboard.press("Enter")
+    expect(page.locator(".changes code")).to_have_text("price *= 1.25 where mode == 'train'")
+    assert ready(page).evaluate("document.documentElement.scrollWidth") <= 360
+    assert violations(page) == []
+    page.screenshot(path=tmp_path / "market.png", full_page=True)
+    page.emulate_media(media="print", color_scheme="light")
+    expect(page.locator("[data-market=groups]")).to_be_visible()
+    expect(page.locator(".changes .words")).to_be_visible()
+    for hidden in (page.locator("[data-market=form]"), page.get_by_role("button", name="Apply")):
+        expect(hidden.first).to_be_hidden()
