@@ -257,6 +257,10 @@ def test_predictions_of_many_sets_can_be_downloaded(fares: str, visit: Visit, tm
     page.get_by_label("Show choice set").select_option("t3")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert probabilities(page) == pytest.approx(ask(fares, **sets[3]), abs=1e-6)
+    page.get_by_role("button", name="Open table…").click()
+    page.get_by_role("button", name="Open as a market").click()
+    expect(page.locator("[data-market=size]")).to_have_text(f"8 choice sets with {len(lines) - 1} alternatives")
+    expect(page.locator("[data-market=groups]")).to_be_visible()
 
 
 def test_another_example_is_another_set_of_the_training_table(fares: str, visit: Visit) -> None:
@@ -319,6 +323,10 @@ def test_the_page_is_small_and_requests_each_file_once(fares: str, visit: Visit)
     settled(page)
     # The tab also requests the icon.
     files = [path for path in requested if not path.startswith("v1/") and path != "icon.svg"]
-    assert len(files) == len(set(files)) < len(page_files()) <= 30
-    assert sum(len(file.content) for file in page_files().values()) < 200_000
+    assert len(files) == len(set(files)) <= 30
+    assert not [
+        path for path in files if path.startswith("market/") and path.endswith(".js")
+    ]  # loaded when it is shown
+    assert len(files) < len(page_files()) <= 45
+    assert sum(len(file.content) for file in page_files().values()) < 300_000
     assert sum(path.startswith("v1/") for path in requested) <= 12  # schema, examples, probabilities, map

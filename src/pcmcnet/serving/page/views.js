@@ -1,6 +1,5 @@
 // The two views of the page: one choice set, and the market. The market is loaded when it is first shown.
 
-import { Market } from "./market/market.js";
 import { byId } from "./notices.js";
 
 export class Views {
@@ -11,9 +10,9 @@ export class Views {
     byId("view-set").addEventListener("click", () => this.choose("set"));
     byId("view-market").addEventListener("click", () => this.choose("market"));
     byId("back-to-market").addEventListener("click", () => this.choose("market"));
-    tables.onMarket((name, text) => {
+    tables.onMarket(async (name, text) => {
       this.choose("market");
-      this.market.openText(name, text);
+      (await this.makeMarket()).openText(name, text);
     });
     window.addEventListener("hashchange", () => {
       this.show(store.view);
@@ -37,7 +36,14 @@ export class Views {
     byId("view-set").setAttribute("aria-pressed", String(!isMarket));
     byId("view-market").setAttribute("aria-pressed", String(isMarket));
     document.body.classList.toggle("shows-market", isMarket);
-    if (isMarket) this.market ??= new Market(byId("market"), this.store, (...found) => this.openSet(...found));
+    if (isMarket) this.makeMarket();
+  }
+
+  /** Load the files of the market view, once. */
+  async makeMarket() {
+    const { Market } = await import("./market/market.js");
+    this.market ??= new Market(byId("market"), this.store, (...found) => this.openSet(...found));
+    return this.market;
   }
 
   /** Show one choice set of the market. Its reference marks are the probabilities before the changes. */
