@@ -104,7 +104,8 @@ export class Store {
 
   /** Show a choice set: {individual, rows: [{name, values, mark}]}; the mark may be missing. Scenarios are kept. */
   load({ individual, rows }) {
-    const alternatives = rows.map(({ name, values, mark = null }, k) => ({ ...this.newRow(name ?? letters(k), values), mark }));
+    const newRow = ({ name, values, mark = null }, k) => ({ ...this.newRow(name ?? letters(k), values), mark });
+    const alternatives = rows.map(newRow);
     this.show({ individual: { ...this.typicalValues(this.individualColumns), ...individual }, rows: alternatives });
   }
 

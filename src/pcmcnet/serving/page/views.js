@@ -53,7 +53,8 @@ export class Views {
       ...(label ? { name: String(values[label]) } : {}),
       ...{ values, mark: origins[k] === null ? 0 : before[origins[k]] },
     }));
-    byId("from-market-text").textContent = `${title}. The marks show the probabilities before the changes of the market.`;
+    const meaning = "The marks show the probabilities before the changes of the market.";
+    byId("from-market-text").textContent = `${title}. ${meaning}`;
     byId("from-market").hidden = false;
     this.store.load({ individual: after.individual, rows });
     this.choose("set");

@@ -5,10 +5,12 @@
 
 import { make } from "../dom.js";
 import { amount, percent, points, sentence, signedAmount } from "../format.js";
+import { groupingBy, numericColumns, productColumns } from "./products.js";
 import { offerChanges, priceChanges, searchOffer, searchPrices } from "./search.js";
 import { checkedNames, fill, fillChecks } from "./select.js";
 
 const STEP = 5; // per cent of the price
+const OUTSIDE = "Without an outside option, everyone chooses one of the alternatives shown. Competitors do not react.";
 
 export class Best {
   constructor(root, settings, simulation, report) {
@@ -16,35 +18,38 @@ export class Best {
     this.settings = settings;
     this.simulation = simulation;
     this.report = report;
-    this.part("prices").addEventListener("click", () => this.search("prices"));
-    this.part("offer").addEventListener("click", () => this.search("offer"));
+    this.products = new Map(); // column -> names of alternatives
+    this.part("prices").addEventListener("click", () => this.search((found) => this.bestPrices(found)));
+    this.part("offer").addEventListener("click", () => this.search((found) => this.bestOffer(found)));
     this.part("stop").addEventListener("click", () => this.controller?.abort());
     this.part("apply").addEventListener("click", () => this.apply());
     this.part("product").addEventListener("change", () => this.showProducts());
-    for (const name of ["price", "goal"]) this.part(name).addEventListener("change", () => this.changed());
+    for (const name of ["price", "goal", "range"]) this.part(name).addEventListener("change", () => this.changed());
   }
 
   part(name) {
     return this.root.querySelector(`[data-best=${name}]`);
   }
 
-  /** Alternatives are identified by their label or, in a table without labels, by a category such as the airline. */
   show(description) {
-    const { label } = this.settings.store.schema;
-    const categories = description.features.filter(({ values }) => values !== null && values.length > 1);
-    this.products = new Map([...(description.labels ? [[label, description.labels]] : []), ...categories.map(({ name, values }) => [name, values])]);
-    fill(this.part("product"), [...this.products.keys()].map((name) => [name, this.settings.titles(name).title]));
+    const titled = (name) => [name, this.settings.titles(name).title];
+    this.products = productColumns(description, this.settings.store.schema.label);
+    fill(this.part("product"), [...this.products.keys()].map(titled));
     this.part("product").closest("label").hidden = this.products.size < 2;
-    const numbers = description.features.filter(({ name, values }) => values === null && this.settings.titles(name).kind === "number");
+    const numbers = numericColumns(description, this.settings);
     const money = numbers.filter(({ name }) => this.settings.titles(name).money);
-    fill(this.part("price"), (money.length ? money : numbers).map(({ name }) => [name, this.settings.titles(name).title]));
+    fill(this.part("price"), (money.length ? money : numbers).map(({ name }) => titled(name)));
     this.root.hidden = this.products.size === 0;
     this.showProducts();
   }
 
   showProducts() {
-    fillChecks(this.part("own"), this.products.get(this.part("product").value) ?? [], () => this.changed());
+    fillChecks(this.part("own"), this.allNames(), () => this.changed());
     this.changed();
+  }
+
+  allNames() {
+    return this.products.get(this.part("product").value) ?? [];
   }
 
   /** The changes, the columns or the own alternatives have changed: the result is no longer valid. */
@@ -52,80 +57,32 @@ export class Best {
     this.controller?.abort();
     this.part("result").hidden = true;
     const { revenue, unitCost } = this.settings.value;
-    fill(this.part("goal"), [
-      ...(revenue !== null && unitCost !== null ? [["margin", "margin"]] : []),
-      ...(revenue !== null ? [["revenue", "revenue"]] : []),
-      ["share", "share"],
-    ]);
-    const own = checkedNames(this.part("own"));
-    const all = this.products?.get(this.part("product").value) ?? [];
-    const hasCompetitor = own.length < all.length;
-    const isMoney = this.part("goal").value !== "share";
-    this.part("why-not").hidden = own.length > 0 && hasCompetitor;
+    const goals = [...(unitCost === null ? [] : ["margin"]), "revenue"];
+    fill(this.part("goal"), [...(revenue === null ? [] : goals), "share"].map((goal) => [goal, goal]));
     this.part("no-money").hidden = revenue !== null;
-    this.part("prices").disabled = !own.length || !hasCompetitor || !isMoney || this.part("price").value === "";
-    this.part("offer").disabled = own.length < 2 || !hasCompetitor;
+    this.enable();
     this.report(null);
   }
 
-  /** Return a function from lists of changes to the values of the goal for the own alternatives. */
-  evaluator(own, signal) {
-    const present = this.settings.value.changes.map(({ text }) => text);
-    const by = this.part("product").value === this.settings.store.schema.label ? null : this.part("product").value;
-    const goal = this.part("goal").value;
-    let done = 0;
-    const value = ({ groups }) => groups.filter(({ name }) => own.includes(name)).reduce((sum, group) => sum + group[goal].after, 0);
-    const one = async (changes) => {
-      try {
-        const [figures] = await this.simulation.figures([[...present, ...changes.map(({ text }) => text)]], { by, intervals: false, signal });
-        return value(figures);
-      } catch (error) {
-        if (error.status === 422 && changes.length) return NaN; // for example, choice sets would be empty
-        throw error;
-      }
-    };
-    return async (lists) => {
-      const texts = lists.map((changes) => [...present, ...changes.map(({ text }) => text)]);
-      let values;
-      try {
-        const figures = await this.simulation.figures(texts, { by, intervals: false, signal, progress: (ready) => this.progress(done + ready) });
-        values = figures.map(value);
-      } catch (error) {
-        if (error.status !== 422) throw error;
-        values = [];
-        for (const changes of lists) values.push(await one(changes));
-      }
-      done += lists.length;
-      this.progress(done);
-      return values;
-    };
+  /** Offer the searches that are meaningful: there has to be an own alternative and one of a competitor. */
+  enable() {
+    const own = checkedNames(this.part("own"));
+    const hasBoth = own.length > 0 && own.length < this.allNames().length;
+    const isMoney = this.part("goal").value !== "share" && this.part("price").value !== "";
+    this.part("why-not").hidden = hasBoth;
+    this.part("prices").disabled = !hasBoth || !isMoney;
+    this.part("offer").disabled = !hasBoth || own.length < 2;
   }
 
-  progress(done) {
-    this.part("progress").textContent = `${done} scenarios computed`;
-  }
+  // -- searches --------------------------------------------------------------------------------------------------
 
-  async search(kind) {
+  async search(find) {
     this.controller?.abort();
     const { signal } = (this.controller = new AbortController());
     const own = checkedNames(this.part("own"));
-    const [product, price] = [this.part("product").value, this.settings.titles(this.part("price").value)];
-    const evaluate = this.evaluator(own, signal);
     this.setBusy(true);
     try {
-      if (kind === "prices") {
-        const range = Number(this.part("range").value);
-        const steps = Array.from({ length: (2 * range) / STEP + 1 }, (_, k) => STEP * k - range);
-        const change = (prices) => priceChanges(prices, price, product);
-        const found = await searchPrices({ own, steps, change, evaluate });
-        this.found = change(found.prices);
-        this.display(this.priceRows(found, range));
-      } else {
-        const change = (dropped) => offerChanges(dropped, product);
-        const found = await searchOffer({ own, change, evaluate });
-        this.found = change(found.dropped);
-        this.display(this.offerRows(found, own));
-      }
+      this.display(await find({ own, evaluate: this.evaluator(own, signal) }));
       this.report(null);
     } catch (error) {
       if (error.name !== "AbortError") this.report(error);
@@ -134,57 +91,112 @@ export class Best {
     }
   }
 
+  async bestPrices({ own, evaluate }) {
+    const range = Number(this.part("range").value);
+    const steps = Array.from({ length: (2 * range) / STEP + 1 }, (_, k) => STEP * k - range);
+    const price = this.settings.titles(this.part("price").value);
+    const change = (prices) => priceChanges(prices, price, this.part("product").value);
+    const found = await searchPrices({ own, steps, change, evaluate });
+    this.found = change(found.prices);
+    return this.priceRows(found, range);
+  }
+
+  async bestOffer({ own, evaluate }) {
+    const change = (dropped) => offerChanges(dropped, this.part("product").value);
+    const found = await searchOffer({ own, change, evaluate });
+    this.found = change(found.dropped);
+    return this.offerRows(found, own);
+  }
+
+  /** Return a function from lists of changes to the values of the goal, NaN for changes that are not possible. */
+  evaluator(own, signal) {
+    const present = this.settings.value.changes.map(({ text }) => text);
+    const by = groupingBy(this.part("product").value, this.settings.store.schema.label);
+    const goal = this.part("goal").value;
+    const ofOwn = ({ groups }) => groups.filter(({ name }) => own.includes(name));
+    const value = (figures) => ofOwn(figures).reduce((sum, group) => sum + group[goal].after, 0);
+    let done = 0;
+    const compute = async (lists) => {
+      const progress = (ready) => this.showProgress(done + ready);
+      const options = { by, intervals: false, signal, progress };
+      return (await this.simulation.figures(lists, options)).map(value);
+    };
+    const computeEach = async (lists) => {
+      const values = [];
+      for (const list of lists) values.push(...(await compute([list]).catch(notPossible)));
+      return values;
+    };
+    return async (changes) => {
+      const lists = changes.map((list) => [...present, ...list.map(({ text }) => text)]);
+      const values = await compute(lists).catch((error) => {
+        if (error.status !== 422) throw error;
+        return computeEach(lists); // one of them is not possible
+      });
+      done += lists.length;
+      return values;
+    };
+  }
+
+  showProgress(done) {
+    this.part("progress").textContent = `${done} scenarios computed`;
+  }
+
   setBusy(isBusy) {
     this.root.setAttribute("aria-busy", String(isBusy));
     this.part("stop").hidden = !isBusy;
     if (!isBusy) this.part("progress").textContent = "";
   }
 
-  valueRow(value, current) {
-    const goal = this.part("goal").value;
-    if (goal === "share") return ["Share of your alternatives", `${percent(value)} (now ${percent(current)}, ${points(value - current) || "±0.0"} points)`];
-    const { unit } = this.settings.titles(this.settings.value.revenue);
-    const name = goal === "margin" ? "Margin" : "Revenue";
-    return [`${name} of your alternatives`, `${amount(value)} ${unit} (now ${amount(current)}, ${signedAmount(value - current)})`];
-  }
+  // -- results ---------------------------------------------------------------------------------------------------
 
   priceRows({ prices, value, current, tried, atEdge }, range) {
     const text = (step) => (step === 0 ? "no change" : `${step > 0 ? "+" : "−"}${Math.abs(step)}%`);
+    const where = `${atEdge.join(", ")}: the best price is at the edge of ±${range}%.`;
+    const edge = `${where} A price beyond it may be better, but there the model extrapolates.`;
     return [
       ["Best prices", Object.entries(prices).map(([name, step]) => `${name} ${text(step)}`).join(", ")],
       this.valueRow(value, current),
       ["Guarantee", `the best of ${tried} price lists that were compared, in steps of ${STEP}%: not proven`],
-      ...(atEdge.length ? [["Caveat", `${atEdge.join(", ")}: the best price is at the edge of ±${range}%. The true optimum may be beyond it, and the model knows little there.`]] : []),
+      ...(atEdge.length ? [["Caveat", edge]] : []),
       ...this.caveats(),
     ];
   }
 
   offerRows({ dropped, value, current, tried, impossible, exact }, own) {
     const kept = own.filter((name) => !dropped.includes(name));
+    const some = `the best of ${tried} offers that were compared: not proven`;
+    const empty = `${impossible} offers are not possible, because a choice set would be empty.`;
     return [
       ["Show", kept.join(", ")],
       ["Drop", dropped.join(", ") || "none"],
       this.valueRow(value, current),
-      ["Guarantee", exact ? `all ${tried} offers were compared` : `the best of ${tried} offers that were compared: not proven`],
-      ...(impossible ? [["Caveat", `${impossible} offers are not possible, because a choice set would be empty.`]] : []),
+      ["Guarantee", exact ? `all ${tried} offers were compared` : some],
+      ...(impossible ? [["Caveat", empty]] : []),
       ...this.caveats(),
     ];
+  }
+
+  valueRow(value, current) {
+    const goal = this.part("goal").value;
+    const title = `${goal.charAt(0).toUpperCase()}${goal.slice(1)} of your alternatives`;
+    const change = `${points(value - current) || "±0.0"} points`;
+    if (goal === "share") return [title, `${percent(value)} (now ${percent(current)}, ${change})`];
+    const { unit } = this.settings.titles(this.settings.value.revenue);
+    return [title, `${amount(value)} ${unit} (now ${amount(current)}, ${signedAmount(value - current)})`];
   }
 
   caveats() {
     const { schema } = this.settings.store;
     const model = this.settings.value.model === "main" ? schema : schema.baseline;
-    return [
-      ["Caveat", "Without an outside option, everyone chooses one of the alternatives shown. Competitors do not react."],
-      ...(model.caveats ?? []).map((text) => ["Caveat", sentence(text)]),
-    ];
+    return [OUTSIDE, ...(model.caveats ?? []).map(sentence)].map((text) => ["Caveat", text]);
   }
 
   display(rows) {
     this.part("facts").replaceChildren(...rows.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]));
     this.part("result").hidden = false;
     this.part("apply").hidden = this.found.length === 0;
-    this.part("announcement").textContent = rows.slice(0, 3).map(([term, text]) => `${term}: ${text}`).join(". ");
+    const first = rows.slice(0, 3).map(([term, text]) => `${term}: ${text}`);
+    this.part("announcement").textContent = first.join(". ");
   }
 
   /** Add the result to the changes. */
@@ -192,4 +204,10 @@ export class Best {
     const { found } = this;
     this.settings.change(({ changes }) => changes.push(...found));
   }
+}
+
+/** An offer that the server refuses has no value; other errors are raised. */
+function notPossible(error) {
+  if (error.status === 422) return [NaN];
+  throw error;
 }

@@ -32,7 +32,7 @@ export class ChangeForm {
     const { schema } = this.settings.store;
     const known = new Set(schema.columns.filter((column) => column.role !== "available").map((column) => column.name));
     const usable = (columns) => columns.filter((column) => known.has(column.name));
-    const isMoney = ({ name }) => Number(this.settings.titles(name).money);
+    const isMoney = ({ name }) => Number(this.settings.titles(name).money ?? false);
     this.features = usable(description.features).sort((one, other) => isMoney(other) - isMoney(one));
     this.individual = usable(description.segments);
     const option = ({ name }) => [name, titled(this.settings.titles(name))];
@@ -40,8 +40,9 @@ export class ChangeForm {
     fill(this.part("column"), [...this.features, ...this.individual].map(option));
     fill(this.part("labels"), [["", "all alternatives"], ...labels]);
     fill(this.part("like"), labels);
-    const conditions = [...description.segments, ...description.features];
-    fill(this.part("where"), [["", "in all choice sets"], ...conditions.map(({ name }) => [name, `where ${this.settings.titles(name).title}`])]);
+    const where = ({ name }) => [name, `where ${this.settings.titles(name).title}`];
+    const conditions = [...description.segments, ...description.features].map(where);
+    fill(this.part("where"), [["", "in all choice sets"], ...conditions]);
     this.refresh();
   }
 
@@ -102,7 +103,10 @@ export class ChangeForm {
       if (Number.isNaN(value)) throw new Error(`Enter a number as ${what}.`);
       return value;
     };
-    const value = (name, category, what) => (isShown(category) ? text(category) : isShown(name) ? number(name, what) : null);
+    const value = (name, category, what) => {
+      if (isShown(category)) return text(category);
+      return isShown(name) ? number(name, what) : null;
+    };
     const kind = this.part("kind").value;
     const labels = text("labels") === "" ? [] : [text("labels")];
     const where = text("where") === "" ? null : {
@@ -111,7 +115,7 @@ export class ChangeForm {
       value: value("where-value", "where-category", "the limit of the condition"),
     };
     if (kind === "drop" && !labels.length && where === null) throw new Error("Choose the alternatives to drop.");
-    if (kind === "add" && isShown("name") && !text("name").trim()) throw new Error("Enter a name for the new alternative.");
+    if (isShown("name") && !text("name").trim()) throw new Error("Enter a name for the new alternative.");
     return {
       ...{ kind, labels, where, how: text("how"), value: value("value", "category", "the change") },
       ...{ column: text("column") || null, name: text("name").trim(), like: isShown("like") ? text("like") : null },
@@ -148,13 +152,14 @@ export function drawChanges(list, changes, extents, remove) {
   const items = changes.map(({ text, words }, k) => {
     const extent = extents?.[k];
     const size = extent ? `${extent.alternatives.toLocaleString("en")} alternatives` : "";
+    const on = { click: () => remove(k) };
     return make(
       "li",
       {},
       make("span", { class: "words" }, words),
       text === words ? null : make("code", {}, text),
       make("span", { class: "extent" }, size),
-      make("button", { type: "button", "aria-label": `Remove the change: ${words}`, on: { click: () => remove(k) } }, "Remove"),
+      make("button", { type: "button", "aria-label": `Remove the change: ${words}`, on }, "Remove"),
     );
   });
   list.replaceChildren(...items);

@@ -1,7 +1,9 @@
 // Scenarios side by side: the market today, the current changes and the saved scenarios, with differences from today.
 
 import { make } from "../dom.js";
+import { cell, columnHead, row, rowHead } from "./cells.js";
 import { directionOf, quantities } from "./results.js";
+import { fill } from "./select.js";
 
 export class Comparison {
   constructor(root, settings) {
@@ -15,38 +17,32 @@ export class Comparison {
   draw(all) {
     this.root.hidden = this.settings.value.scenarios.length === 0;
     if (this.root.hidden) return;
-    const { figures } = all[0];
-    const columns = quantities(figures, this.settings);
-    const chosen = columns.find(({ key }) => key === this.measure.value) ?? columns[0];
-    this.measure.replaceChildren(...columns.map(({ key, title }) => make("option", { value: key, selected: key === chosen.key }, title)));
-    this.cells = this.read(all, chosen);
+    const columns = quantities(all[0].figures, this.settings);
+    fill(this.measure, columns.map(({ key, title }) => [key, title]));
+    const quantity = columns.find(({ key }) => key === this.measure.value);
+    this.cells = this.read(all, quantity);
     this.table.replaceChildren(
-      make("caption", { class: "hidden" }, `${chosen.title} in each scenario`),
-      this.head(all),
-      make("tbody", {}, ...this.cells.slice(1).map((row) => drawRow(row, chosen))),
+      make("caption", { class: "hidden" }, `${quantity.title} in each scenario`),
+      make("thead", {}, this.head(all)),
+      make("tbody", {}, ...this.cells.slice(1).map((cells) => drawRow(cells, quantity))),
     );
   }
 
   /** Rows of [name, today, {after, change} of each scenario]; the total of amounts comes last. */
   read(all, { key }) {
-    const { figures } = all[0];
-    const of = (one, name) => (one.figures ? (lookUp(one.figures, name) ?? null) : null);
-    const names = [...new Set(all.flatMap((one) => (one.figures?.groups ?? []).map(({ group }) => group)))];
+    const today = all[0].figures;
+    const names = [...new Set(all.flatMap(({ figures }) => figures?.groups.map(({ group }) => group) ?? []))];
     const rows = names.map((name) => {
-      const today = lookUp(figures, name)?.[key].before ?? 0;
-      return [titleOf(all, name), today, ...all.map((one) => of(one, name)?.[key] ?? null)];
+      const groups = all.map(({ figures }) => figures?.groups.find(({ group }) => group === name));
+      return [name, groups[0]?.[key].before ?? 0, ...groups.map((group) => group?.[key] ?? null)];
     });
-    const total = key === "share" || !figures[key] ? [] : [["Total", figures[key].before, ...all.map((one) => one.figures?.[key] ?? null)]];
-    return [["alternative", "today", ...all.map(({ name }) => name)], ...rows, ...total];
+    const total = ["Total", today[key]?.before, ...all.map(({ figures }) => figures?.[key] ?? null)];
+    return [["alternative", "today", ...all.map(({ name }) => name)], ...rows, ...(today[key] ? [total] : [])];
   }
 
   head(all) {
     const saved = all.slice(1).map((scenario, k) => this.savedHead(scenario, k));
-    return make(
-      "thead",
-      {},
-      make("tr", {}, make("th", { scope: "col" }, "Alternative"), make("th", { scope: "col" }, "Today"), make("th", { scope: "col" }, "Current changes"), ...saved),
-    );
+    return row(columnHead("Alternative"), columnHead("Today"), columnHead("Current changes"), ...saved);
   }
 
   savedHead({ name, changes, error }, k) {
@@ -55,7 +51,6 @@ export class Comparison {
       ...{ type: "text", maxlength: 40, value: name, autocomplete: "off", "aria-label": `Name of scenario ${k + 1}` },
       on: { change: () => this.settings.change(() => (scenarios[k].name = field.value)) },
     });
-    const button = (text, click) => make("button", { type: "button", "aria-label": `${text} ${name}`, on: { click } }, text);
     const open = () => this.settings.change((value) => (value.changes = [...changes]));
     const remove = () => this.settings.change(() => scenarios.splice(k, 1));
     return make(
@@ -64,7 +59,7 @@ export class Comparison {
       field,
       make("ul", { class: "of-scenario" }, ...changes.map(({ words }) => make("li", {}, words))),
       error ? make("p", { class: "error" }, error) : null,
-      make("div", {}, button("Open", open), button("Delete", remove)),
+      make("div", {}, button("Open", name, open), button("Delete", name, remove)),
     );
   }
 
@@ -72,26 +67,18 @@ export class Comparison {
   csv() {
     const [[first, today, ...names], ...rows] = this.cells;
     const heads = names.flatMap((name) => [name, `${name}, change`]);
-    return [[first, today, ...heads], ...rows.map(([name, value, ...figures]) => [name, value, ...figures.flatMap((one) => [one?.after ?? "", one?.change ?? ""])])];
+    const numbers = (figures) => figures.flatMap((figure) => [figure?.after ?? "", figure?.change ?? ""]);
+    return [[first, today, ...heads], ...rows.map(([name, value, ...figures]) => [name, value, ...numbers(figures)])];
   }
+}
+
+function button(text, name, click) {
+  return make("button", { type: "button", "aria-label": `${text} ${name}`, on: { click } }, text);
 }
 
 function drawRow([name, today, ...figures], { format, change }) {
-  const cell = (figure) => {
-    if (figure === null) return make("td", { class: "none" }, "–");
-    const difference = change(figure.change);
-    return make("td", {}, format(figure.after), make("small", { class: directionOf(difference) }, difference));
-  };
-  return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, format(today)), ...figures.map(cell));
+  const difference = (text) => make("small", { class: directionOf(text) }, text);
+  const ofScenario = (figure) =>
+    figure === null ? cell("–") : cell(format(figure.after), difference(change(figure.change)));
+  return row(rowHead(name), cell(format(today)), ...figures.map(ofScenario));
 }
-
-const lookUp = (figures, name) => figures.groups.find(({ group }) => group === name);
-
-function titleOf(all, name) {
-  for (const { figures } of all) {
-    const found = figures && lookUp(figures, name);
-    if (found) return found.segment === null ? found.name : `${found.segment}: ${found.name}`;
-  }
-  return name;
-}
-

@@ -3,12 +3,15 @@
 import { make } from "../dom.js";
 import { amount, percent } from "../format.js";
 import { savePicture } from "../picture.js";
+import { cell, columnHead, row, rowHead } from "./cells.js";
 import { isOneOf, quoteName } from "./language.js";
 import { drawLines } from "./linechart.js";
+import { groupingBy, numericColumns, productColumns } from "./products.js";
 import { fill } from "./select.js";
 
 const POINTS = 11;
 const QUICK_MS = 1500; // a curve that took less time follows the changes without a click
+const HEIGHT = 300;
 
 export class Curves {
   constructor(root, settings, simulation, report) {
@@ -27,15 +30,14 @@ export class Curves {
   }
 
   show(description) {
-    const numbers = description.features.filter(({ name, values }) => values === null && this.settings.titles(name).kind === "number");
-    const money = ({ name }) => (this.settings.titles(name).money ? 0 : 1);
-    numbers.sort((one, other) => money(one) - money(other));
+    const { label } = this.settings.store.schema;
+    const numbers = numericColumns(description, this.settings);
+    const [[product, names] = [null, []]] = productColumns(description, label);
+    this.product = product;
+    this.by = groupingBy(product, label);
     this.root.hidden = numbers.length === 0;
     fill(this.part("column"), numbers.map(({ name }) => [name, this.settings.titles(name).title]));
-    const labels = (description.labels ?? []).map((label) => [label, label]);
-    fill(this.part("of"), [...labels, ["", "all alternatives"]]);
-    this.part("of").closest("label").hidden = !labels.length;
-    this.hasLabels = labels.length > 0;
+    fill(this.part("of"), [...names.map((name) => [name, name]), ["", "all alternatives"]]);
     this.clear();
   }
 
@@ -47,6 +49,7 @@ export class Curves {
 
   clear() {
     this.controller?.abort();
+    this.root.setAttribute("aria-busy", "false");
     this.part("result").hidden = true;
     this.part("png").hidden = true;
   }
@@ -54,18 +57,14 @@ export class Curves {
   async draw() {
     this.controller?.abort();
     const { signal } = (this.controller = new AbortController());
-    const [column, of, range] = ["column", "of", "range"].map((name) => this.part(name).value);
-    const steps = Array.from({ length: POINTS }, (_, k) => Math.round(range * ((2 * k) / (POINTS - 1) - 1)));
-    const where = of === "" ? "" : ` where ${isOneOf(this.settings.store.schema.label, [of])}`;
-    const present = this.settings.value.changes.map(({ text }) => text);
-    const lists = steps.map((step) => (step === 0 ? present : [...present, `${quoteName(column)} *= ${(100 + step) / 100}${where}`]));
+    const steps = this.steps();
     const progress = (ready) => (this.part("progress").textContent = `${ready} of ${POINTS} points`);
     this.root.setAttribute("aria-busy", "true");
     const started = performance.now();
     try {
-      const figures = await this.simulation.figures(lists, { by: null, signal, progress });
+      const figures = await this.simulation.figures(this.scenarios(steps), { by: this.by, signal, progress });
       this.took = performance.now() - started;
-      this.display(steps, figures, this.settings.titles(column).title, of);
+      this.display(steps, figures);
       this.report(null);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -77,56 +76,81 @@ export class Curves {
     }
   }
 
-  display(steps, figures, title, of) {
-    const xTitle = `Change in ${title}${of === "" ? "" : ` of ${of}`}`;
-    const shares = this.shareLines(steps, figures, of);
+  /** Changes of the price in per cent, with 0 in the middle. */
+  steps() {
+    const range = Number(this.part("range").value);
+    return Array.from({ length: POINTS }, (_, k) => Math.round(range * ((2 * k) / (POINTS - 1) - 1)));
+  }
+
+  /** The scenario of each step: the current changes, and the price. */
+  scenarios(steps) {
+    const present = this.settings.value.changes.map(({ text }) => text);
+    const of = this.part("of").value;
+    const where = of === "" ? "" : ` where ${isOneOf(this.product, [of])}`;
+    const price = quoteName(this.part("column").value);
+    return steps.map((step) => (step === 0 ? present : [...present, `${price} *= ${(100 + step) / 100}${where}`]));
+  }
+
+  display(steps, figures) {
+    const of = this.part("of").value;
+    const { title } = this.settings.titles(this.part("column").value);
+    this.xTitle = `Change in ${title}${of === "" ? "" : ` of ${of}`}`;
+    const shares = this.product === null ? [] : shareLines(steps, figures, of);
+    const revenue = figures[0].revenue ? revenueLines(steps, figures, of) : [];
     this.part("result").hidden = false;
     this.part("png").hidden = false;
-    this.picture("shares", shares, xTitle, percent, `Shares over the ${xTitle.toLowerCase()}`);
-    const revenue = figures[0].revenue ? this.revenueLines(steps, figures, of) : [];
-    this.part("revenue-figure").hidden = !revenue.length;
-    if (revenue.length) this.picture("revenue", revenue, xTitle, amount, `Revenue over the ${xTitle.toLowerCase()}`);
-    this.table(steps, [...shares.map((line) => ({ ...line, format: percent })), ...revenue.map((line) => ({ ...line, format: amount, name: `Revenue, ${line.name}` }))], xTitle);
+    this.picture("shares", shares, percent, "Shares");
+    this.picture("revenue", revenue, amount, "Revenue");
+    const named = revenue.map((line) => ({ ...line, name: `Revenue, ${line.name}` }));
+    this.table(steps, [...withFormat(shares, percent), ...withFormat(named, amount)]);
   }
 
-  /** The shares of all labels, the chosen one first. Positions have no meaning of their own, so only labels are lines. */
-  shareLines(steps, figures, of) {
-    if (!this.hasLabels) return [];
-    const names = [...new Set(figures.flatMap(({ groups }) => groups.map(({ name }) => name)))];
-    const size = (name) => figures[0].groups.find((group) => group.name === name)?.share.before ?? 0;
-    names.sort((one, other) => (other === of) - (one === of) || size(other) - size(one));
-    return names.map((name) => ({ name, points: steps.map((x, k) => point(x, figures[k].groups.find((group) => group.name === name)?.share)) }));
-  }
-
-  revenueLines(steps, figures, of) {
-    const total = { name: "all", points: steps.map((x, k) => point(x, figures[k].revenue)) };
-    if (of === "") return [total];
-    const own = steps.map((x, k) => point(x, figures[k].groups.find(({ name }) => name === of)?.revenue));
-    return [{ name: of, points: own }, total];
-  }
-
-  picture(name, lines, xTitle, format, label) {
+  picture(name, lines, format, what) {
     const root = this.part(name);
     root.closest("figure").hidden = !lines.length;
     if (!lines.length) return;
-    const width = Math.min(620, root.closest("section").clientWidth - 24 || 560);
-    const signed = (tick) => `${tick > 0 ? "+" : ""}${tick}%`.replace("-", "−");
-    root.replaceChildren(drawLines(lines, { width, height: 300, formats: { x: signed, y: format }, titles: { x: xTitle }, label }));
+    const room = root.closest("section").clientWidth - 24;
+    const options = { formats: { x: inPercent, y: format }, title: this.xTitle, label: `${what}: ${this.xTitle}` };
+    root.replaceChildren(drawLines(lines, { width: Math.min(620, room), height: HEIGHT, ...options }));
   }
 
-  table(steps, lines, xTitle) {
-    const head = make("tr", {}, make("th", { scope: "col" }, xTitle), ...lines.map(({ name }) => make("th", { scope: "col" }, name)));
-    const rows = steps.map((step, k) =>
-      make("tr", {}, make("th", { scope: "row" }, `${step > 0 ? "+" : ""}${step}%`), ...lines.map(({ points, format }) => make("td", {}, format(points[k].y)))),
-    );
+  table(steps, lines) {
+    const head = row(columnHead(this.xTitle), ...lines.map(({ name }) => columnHead(name)));
+    const texts = (k) => lines.map(({ points, format }) => cell(format(points[k].y)));
+    const rows = steps.map((step, k) => row(rowHead(inPercent(step)), ...texts(k)));
     this.part("numbers").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
   }
 
   async savePng() {
-    for (const name of ["shares", "revenue"])
-      if (this.part(name).querySelector("svg") && !this.part(name).closest("figure").hidden)
-        await savePicture(this.part(name), this.part(name).querySelector("svg").getAttribute("aria-label"), `${name}-curve`);
+    for (const name of ["shares", "revenue"]) {
+      const svg = this.part(name).querySelector("svg");
+      if (svg && !this.part(name).closest("figure").hidden)
+        await savePicture(this.part(name), svg.getAttribute("aria-label"), `${name}-curve`);
+    }
   }
 }
 
-const point = (x, figure) => ({ x, y: figure?.after ?? 0, low: figure?.after_low ?? null, high: figure?.after_high ?? null });
+/** The shares of all alternatives, that of the changed one first, and then the largest. */
+function shareLines(steps, figures, of) {
+  const find = ({ groups }, name) => groups.find((group) => group.name === name)?.share;
+  const names = [...new Set(figures.flatMap(({ groups }) => groups.map(({ name }) => name)))];
+  const size = (name) => find(figures[0], name)?.before ?? 0;
+  names.sort((one, other) => (other === of) - (one === of) || size(other) - size(one));
+  return names.map((name) => ({ name, points: steps.map((x, k) => point(x, find(figures[k], name))) }));
+}
+
+/** The revenue of the changed alternative, and that of all. */
+function revenueLines(steps, figures, of) {
+  const own = ({ groups }) => groups.find(({ name }) => name === of)?.revenue;
+  const all = { name: "all", points: steps.map((x, k) => point(x, figures[k].revenue)) };
+  return of === "" ? [all] : [{ name: of, points: steps.map((x, k) => point(x, own(figures[k]))) }, all];
+}
+
+const point = (x, figure) => ({
+  ...{ x, y: figure?.after ?? 0 },
+  ...{ low: figure?.after_low ?? null, high: figure?.after_high ?? null },
+});
+
+const withFormat = (lines, format) => lines.map((line) => ({ ...line, format }));
+
+const inPercent = (step) => `${step > 0 ? "+" : ""}${step}%`.replace("-", "−");

@@ -56,12 +56,14 @@ export function isOneOf(column, values) {
 export function writeChange(change, titles, label) {
   const conditions = [
     ...(change.labels.length && change.kind !== "add" ? [isOneOf(label, change.labels)] : []),
-    ...(change.where ? [`${quoteName(change.where.column)} ${change.where.sign} ${quoteValue(change.where.value)}`] : []),
+    ...(change.where ? [conditionText(change.where)] : []),
   ];
   const where = conditions.length ? ` where ${conditions.join(" and ")}` : "";
   const only = change.where ? `, where ${whereInWords(change.where, titles)}` : "";
   return { text: textOf(change) + where, words: inWords(change, titles) + only };
 }
+
+const conditionText = ({ column, sign, value }) => `${quoteName(column)} ${sign} ${quoteValue(value)}`;
 
 function textOf(change) {
   if (change.kind === "drop") return "remove";
@@ -75,7 +77,7 @@ const assigned = ({ how, value }) => (typeof value === "number" ? WAYS[how].text
 
 function inWords(change, titles) {
   const of = change.labels.length ? ` of ${change.labels.join(", ")}` : "";
-  if (change.kind === "drop") return change.labels.length ? `${change.labels.join(", ")} dropped` : "Alternatives dropped";
+  if (change.kind === "drop") return `${change.labels.join(", ") || "Alternatives"} dropped`;
   if (change.kind === "change") return `${titles(change.column).title}${of} ${howInWords(change, titles)}`;
   const start = change.like === null ? "Copies added" : `${change.name} added, like ${change.like}`;
   return change.column === null ? start : `${start}; its ${titles(change.column).title} ${howInWords(change, titles)}`;

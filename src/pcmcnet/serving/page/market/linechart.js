@@ -10,63 +10,73 @@ const TICK_WIDTH = 44; // pixels for the number of a tick
 
 /**
  * Draw lines: [{name, points: [{x, y, low, high}]}] with low and high null without a band. `formats` are functions for
- * the ticks of both axes, `titles` the titles of the axes.
+ * the ticks of both axes, `title` is that of the horizontal axis.
  */
-export function drawLines(lines, { width, height, formats, titles, label }) {
+export function drawLines(lines, { width, height, formats, title, label }) {
   const shown = lines.slice(0, MAX_LINES);
-  const values = shown.flatMap(({ points }) => points.flatMap(({ y, low, high }) => [y, low ?? y, high ?? y]));
-  const xs = shown.flatMap(({ points }) => points.map(({ x }) => x));
-  const [least, largest] = [Math.min(0, ...values), Math.max(...values)];
+  const frame = makeFrame(shown, width, height);
+  const middle = (frame.left + frame.right) / 2;
+  return make(
+    "svg",
+    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
+    ...drawRows(frame, formats.y),
+    ...drawColumns(frame, formats.x),
+    make("text", { class: "axis title", x: middle, y: height - 6, "text-anchor": "middle" }, title),
+    ...shown.flatMap((line, k) => drawLine(line, k, frame)),
+    ...drawNames(shown, frame),
+  );
+}
+
+/** The axes, the sides of the frame, and a function from values to pixels. The vertical axis contains 0. */
+function makeFrame(lines, width, height) {
+  const points = lines.flatMap((line) => line.points);
+  const xs = points.map(({ x }) => x);
+  const ys = points.flatMap(({ y, low, high }) => [y, low ?? y, high ?? y]);
+  const [least, largest] = [Math.min(0, ...ys), Math.max(...ys)];
   const axes = {
     x: makeAxis(Math.min(...xs), Math.max(...xs), false),
     y: makeAxis(least, largest + 0.05 * (largest - least || 1), false),
   };
-  const room = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
-  const at = ({ x, y }) => [MARGIN.left + room.width * axes.x.place(x), MARGIN.top + room.height * (1 - axes.y.place(y))];
-  return make(
-    "svg",
-    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
-    ...grid(axes, at, formats, { width, height, room }, titles),
-    ...shown.flatMap((line, k) => drawLine(line, k, at)),
-    ...names(shown, at, width),
-  );
+  const sides = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
+  const xAt = (x) => sides.left + (sides.right - sides.left) * axes.x.place(x);
+  const yAt = (y) => sides.bottom - (sides.bottom - sides.top) * axes.y.place(y);
+  return { axes, ...sides, xAt, yAt };
 }
 
-function grid(axes, at, formats, { height, room }, titles) {
-  const [left, right] = [MARGIN.left, MARGIN.left + room.width];
-  const bottom = MARGIN.top + room.height;
-  const ofY = axes.y.ticks.flatMap((tick) => {
-    const y = at({ x: axes.x.low, y: tick })[1];
-    return [make("line", { class: "gridline", x1: left, x2: right, y1: y, y2: y }), make("text", { class: "axis", x: left - 8, y: y + 4, "text-anchor": "end" }, formats.y(tick))];
-  });
-  const step = Math.ceil((TICK_WIDTH * axes.x.ticks.length) / room.width);
-  const middle = axes.x.ticks.indexOf(0);
-  const ofX = axes.x.ticks.filter((_, k) => (k - middle) % step === 0).flatMap((tick) => {
-    const x = at({ x: tick, y: axes.y.low })[0];
-    return [make("line", { class: tick === 0 ? "today" : "gridline", x1: x, x2: x, y1: MARGIN.top, y2: bottom }), make("text", { class: "axis", x, y: bottom + 17, "text-anchor": "middle" }, formats.x(tick))];
-  });
-  const title = make("text", { class: "axis title", x: left + room.width / 2, y: height - 6, "text-anchor": "middle" }, titles.x);
-  return [...ofY, ...ofX, title];
+function drawRows({ axes, left, right, yAt }, format) {
+  return axes.y.ticks.flatMap((tick) => [
+    make("line", { class: "gridline", x1: left, x2: right, y1: yAt(tick), y2: yAt(tick) }),
+    make("text", { class: "axis", x: left - 8, y: yAt(tick) + 4, "text-anchor": "end" }, format(tick)),
+  ]);
 }
 
-function drawLine({ points }, k, at) {
-  const path = (list) => list.map((point) => at(point).map((value) => value.toFixed(1)).join(",")).join(" L");
-  const hasBand = points.every(({ low }) => low !== null && low !== undefined);
-  const upper = points.map(({ x, high }) => ({ x, y: high }));
-  const lower = points.map(({ x, low }) => ({ x, y: low })).reverse();
-  const band = hasBand ? [make("path", { class: `band series-${k}`, d: `M${path([...upper, ...lower])} Z` })] : [];
-  return [...band, make("path", { class: `line series-${k}`, d: `M${path(points)}` })];
+/** Vertical lines; that at 0 marks today. A narrow picture has fewer ticks. */
+function drawColumns({ axes, left, right, top, bottom, xAt }, format) {
+  const { ticks } = axes.x;
+  const step = Math.ceil((TICK_WIDTH * ticks.length) / (right - left));
+  const shown = ticks.filter((_, k) => (k - ticks.indexOf(0)) % step === 0);
+  return shown.flatMap((tick) => [
+    make("line", { class: tick === 0 ? "today" : "gridline", x1: xAt(tick), x2: xAt(tick), y1: top, y2: bottom }),
+    make("text", { class: "axis", x: xAt(tick), y: bottom + 17, "text-anchor": "middle" }, format(tick)),
+  ]);
+}
+
+function drawLine({ points }, k, { xAt, yAt }) {
+  const path = (list) => list.map(([x, y]) => `${xAt(x).toFixed(1)},${yAt(y).toFixed(1)}`).join(" L");
+  const line = make("path", { class: `line series-${k}`, d: `M${path(points.map(({ x, y }) => [x, y]))}` });
+  if (points.some(({ low }) => low === null)) return [line];
+  const edge = [...points.map(({ x, high }) => [x, high]), ...points.map(({ x, low }) => [x, low]).reverse()];
+  return [make("path", { class: `band series-${k}`, d: `M${path(edge)} Z` }), line];
 }
 
 /** The names of the lines at their right ends, moved apart where they would overlap. */
-function names(lines, at, width) {
-  const ends = lines.map(({ name, points }, k) => ({ name, k, y: at(points.at(-1))[1] })).sort((one, other) => one.y - other.y);
+function drawNames(lines, { right, yAt }) {
+  const ends = lines.map(({ name, points }, k) => ({ name, k, y: yAt(points.at(-1).y) }));
+  ends.sort((one, other) => one.y - other.y);
   let last = -Infinity;
-  for (const end of ends) {
-    end.y = Math.max(end.y, last + LABEL_HEIGHT);
-    last = end.y;
-  }
-  const x = width - MARGIN.right + 8;
+  for (const end of ends) last = end.y = Math.max(end.y, last + LABEL_HEIGHT);
   const short = (name) => (name.length > 15 ? `${name.slice(0, 14)}…` : name);
-  return ends.map(({ name, k, y }) => make("text", { class: `line-name series-${k}`, x, y: y + 4 }, short(name)));
+  return ends.map(({ name, k, y }) =>
+    make("text", { class: `line-name series-${k}`, x: right + 8, y: y + 4 }, short(name)),
+  );
 }

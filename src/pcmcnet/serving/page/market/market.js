@@ -43,7 +43,8 @@ export class Market {
 
   connect() {
     const { settings } = this;
-    const onChange = (name, edit) => this.part(name).addEventListener("change", ({ target }) => settings.change((value) => edit(value, target.value)));
+    const onChange = (name, edit) =>
+      this.part(name).addEventListener("change", ({ target }) => settings.change((value) => edit(value, target.value)));
     onChange("source", (value, source) => (value.source = source));
     onChange("by", (value, by) => (value.by = by || null));
     onChange("revenue", (value, name) => (value.revenue = name || null));
@@ -80,12 +81,14 @@ export class Market {
   openText(name, text) {
     const most = this.store.schema.limits.market_bytes;
     const size = new Blob([text]).size;
+    this.showError("file", null);
     if (size < most) {
       this.settings.openFile(name, text);
       return;
     }
     const [has, accepts] = [size, most].map((bytes) => (bytes / 1e6).toFixed(1));
-    this.part("status").textContent = `${name} has ${has} MB, and this server accepts ${accepts} MB. Start it with a larger --max-market-bytes, or with --table.`;
+    const remedy = "Start it with a larger --max-market-bytes, or with --table.";
+    this.showError("file", { message: `${name} has ${has} MB, and this server accepts ${accepts} MB. ${remedy}` });
   }
 
   addChange(change) {
@@ -136,8 +139,8 @@ export class Market {
     this.form.show(description);
     this.curves.show(description);
     this.best.show(description);
-    const number = (count) => count.toLocaleString("en");
-    this.part("size").textContent = `${number(description.sets)} choice sets with ${number(description.alternatives)} alternatives`;
+    const [sets, alternatives] = [description.sets, description.alternatives].map((n) => n.toLocaleString("en"));
+    this.part("size").textContent = `${sets} choice sets with ${alternatives} alternatives`;
     this.part("place").max = description.sets;
     this.part("few").hidden = value.source !== "sample";
   }
@@ -146,8 +149,9 @@ export class Market {
     const { settings } = this;
     const option = ({ name }) => [name, titled(settings.titles(name))];
     const none = this.description.labels === null ? "none: by position" : "none: all choice sets together";
-    const ofAlternatives = features.filter(({ values }) => values !== null);
-    fill(this.part("by"), [["", none], ...segments.map(option), ...ofAlternatives.map(({ name }) => [name, `alternatives by ${settings.titles(name).title}`])]);
+    const categories = features.filter(({ values }) => values !== null);
+    const ofAlternatives = categories.map(({ name }) => [name, `alternatives by ${settings.titles(name).title}`]);
+    fill(this.part("by"), [["", none], ...segments.map(option), ...ofAlternatives]);
     fill(this.part("revenue"), [["", "(none)"], ...settings.revenueColumns().map(option)]);
     fill(this.part("unit-cost"), [["", "(none)"], ...features.filter(({ values }) => values === null).map(option)]);
   }
@@ -165,24 +169,25 @@ export class Market {
 
   /** Show the settings in the fields at the top. */
   showSettings() {
-    const { value } = this.settings;
-    const shown = { source: value.source, by: value.by, revenue: value.revenue, "unit-cost": value.unitCost, model: value.model };
-    for (const [name, of] of Object.entries(shown)) this.part(name).value = of ?? "";
-    this.part("unit-cost").disabled = value.revenue === null;
+    const { source, by, revenue, unitCost, model } = this.settings.value;
+    const shown = { source, by, revenue, "unit-cost": unitCost, model };
+    for (const [name, value] of Object.entries(shown)) this.part(name).value = value ?? "";
+    this.part("unit-cost").disabled = revenue === null;
   }
 
   showMissingTable() {
     const { file } = this.settings.value;
-    this.part("status").textContent = file === null
-      ? "Open a table with the choice sets of the market."
-      : `This link was made with the table ${file}, which is not part of the link. Open the file to see the same market.`;
+    const missing = `This link was made with the table ${file}, which is not part of the link.`;
+    this.part("status").textContent =
+      file === null ? "Open a table with the choice sets of the market." : `${missing} Open it to see the same market.`;
     this.part("work").hidden = true;
     this.root.setAttribute("aria-busy", "false");
   }
 
   showChanges(extents) {
     const { changes } = this.settings.value;
-    drawChanges(this.part("list"), changes, extents, (k) => this.settings.change((value) => value.changes.splice(k, 1)));
+    const remove = (k) => this.settings.change((value) => value.changes.splice(k, 1));
+    drawChanges(this.part("list"), changes, extents, remove);
     this.part("none").hidden = changes.length > 0;
     for (const name of ["clear", "save"]) this.part(name).disabled = changes.length === 0;
   }
@@ -196,8 +201,9 @@ export class Market {
     drawTiles(this.part("tiles"), figures, settings);
     drawGroups(this.part("groups"), figures, settings);
     this.showChanges(figures.changes);
-    const notes = [figures.intervals, ...figures.notes.filter((note) => !note.startsWith("no diversion"))].map(sentence);
-    this.part("notes").replaceChildren(...notes.map((text) => make("li", {}, text)));
+    const notes = figures.notes.filter((note) => !note.startsWith("no diversion")); // which is not shown
+    const items = [figures.intervals, ...notes].map((note) => make("li", {}, sentence(note)));
+    this.part("notes").replaceChildren(...items);
     this.part("status").textContent = "";
     this.part("command").disabled = texts.length === 0;
     this.part("command-text").textContent = texts.length ? scenarioCommand(settings) : "";
@@ -238,8 +244,7 @@ export class Market {
   }
 
   showError(name, error) {
-    const line = this.root.querySelector(`[data-error=${name}]`);
-    if (line) line.textContent = error ? error.message : "";
+    this.root.querySelector(`[data-error=${name}]`).textContent = error ? error.message : "";
   }
 
   async copyCommand() {

@@ -2,6 +2,7 @@
 
 import { make } from "../dom.js";
 import { amount, percent, points, relative, signedAmount } from "../format.js";
+import { cell, columnHead, row } from "./cells.js";
 
 const SIGNED_POINTS = (change) => points(change) || "0.0";
 
@@ -34,7 +35,9 @@ export function drawTiles(root, figures, settings) {
   root.replaceChildren(...tiles);
 }
 
-const choicesNote = (sets, choices) => (Math.abs(choices - sets) < 0.5 ? "" : `with weights: ${amount(choices)} choices`);
+function choicesNote(sets, choices) {
+  return Math.abs(choices - sets) < 0.5 ? "" : `with weights: ${amount(choices)} choices`;
+}
 
 function totalTile({ key, title, format, change }, total, hasChanges) {
   const { before, after } = total;
@@ -57,30 +60,33 @@ function tile(title, value, note, key = null, range = "") {
 export function drawGroups(table, figures, settings) {
   const columns = quantities(figures, settings);
   const hasChanges = figures.changes.length > 0;
-  const first = settings.store.schema.label ? settings.titles(settings.store.schema.label).title : "Alternative";
-  const title = settings.value.by === null || figures.groups[0].segment !== null ? first : settings.titles(settings.value.by).title;
+  const segments = bySegment(figures.groups);
   table.replaceChildren(
     make("caption", { class: "hidden" }, "Shares and amounts of the market by group, today and after the changes"),
-    drawHead(columns, hasChanges, title),
-    ...bySegment(figures.groups).map(([segment, groups]) => drawSegment(segment, groups, columns, hasChanges, settings)),
+    drawHead(columns, hasChanges, groupTitle(figures, settings)),
+    ...segments.map(([segment, groups]) => drawSegment(segment, groups, columns, hasChanges, settings)),
   );
 }
 
+/** What the groups are: alternatives, also within segments, or the values of another column. */
+function groupTitle({ groups }, settings) {
+  const { by } = settings.value;
+  const column = by === null || groups[0].segment !== null ? settings.store.schema.label : by;
+  return column ? settings.titles(column).title : "Alternative";
+}
+
 function drawHead(columns, hasChanges, title) {
-  const sub = hasChanges ? ["today", "after", "change"] : [""];
-  const top = columns.map((column) =>
-    make("th", { scope: "colgroup", class: "first", colspan: sub.length + (column.key === "share" ? 1 : 0) }, column.title),
+  const width = (key) => (hasChanges ? 3 : 1) + (key === "share" ? 1 : 0); // shares have bars
+  const tops = columns.map((column) =>
+    make("th", { scope: "colgroup", class: "first", colspan: width(column.key) }, column.title),
   );
-  const names = columns.flatMap((column) => [
-    ...(column.key === "share" ? [make("td", {})] : []),
-    ...sub.map((text) => (text ? make("th", { scope: "col" }, text === "change" && column.unit === "points" ? "points" : text) : make("td", {}))),
+  const first = columnHead(title, { rowspan: hasChanges ? 2 : null });
+  if (!hasChanges) return make("thead", {}, row(first, ...tops));
+  const names = columns.flatMap(({ key, unit }) => [
+    ...(key === "share" ? [cell()] : []),
+    ...["today", "after", unit === "points" ? unit : "change"].map((text) => columnHead(text)),
   ]);
-  return make(
-    "thead",
-    {},
-    make("tr", {}, make("th", { scope: "col", rowspan: hasChanges ? 2 : null }, title), ...top),
-    hasChanges ? make("tr", {}, ...names) : null,
-  );
+  return make("thead", {}, row(first, ...tops), row(...names));
 }
 
 function drawSegment(segment, groups, columns, hasChanges, settings) {

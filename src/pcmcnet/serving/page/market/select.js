@@ -12,7 +12,8 @@ export function fill(select, options) {
 /** Fill a group with checkboxes for names; those that were checked stay checked. */
 export function fillChecks(root, names, changed) {
   const checked = new Set(checkedNames(root));
-  const box = (name) => make("input", { type: "checkbox", value: name, checked: checked.has(name), on: { change: changed } });
+  const on = { change: changed };
+  const box = (name) => make("input", { type: "checkbox", value: name, checked: checked.has(name), on });
   root.replaceChildren(...names.map((name) => make("label", { class: "check" }, box(name), name)));
 }
 

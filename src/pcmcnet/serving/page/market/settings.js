@@ -32,7 +32,7 @@ export class MarketSettings {
     return { source, file: null, by: null, revenue, unitCost: null, model: "main", changes: [], scenarios: [] };
   }
 
-  /** The table of the server or, if there is none, the choice sets of the model or a file that is still to be opened. */
+  /** The table of the server, or else the choice sets of the model, or else a file that is still to be opened. */
   defaultSource() {
     if (this.store.schema.table) return "table";
     return this.store.examples.length ? "sample" : "file";
@@ -89,8 +89,8 @@ export class MarketSettings {
 
   /** Labels of the table and of alternatives that the changes add; null if the table has no labels. */
   labels(description) {
-    const added = this.value.changes.map(({ text }) => text.match(/^add (?:'([^']+)'|"([^"]+)"|(\S+)) like /)).filter(Boolean);
-    const names = added.map(([, single, double, plain]) => single ?? double ?? plain);
+    const matches = this.value.changes.map(({ text }) => text.match(/^add (?:'([^']+)'|"([^"]+)"|(\S+)) like /));
+    const names = matches.filter(Boolean).map(([, single, double, plain]) => single ?? double ?? plain);
     return description.labels === null ? null : [...new Set([...description.labels, ...names])];
   }
 
