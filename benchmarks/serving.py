@@ -64,8 +64,8 @@ def make_model(folder: Path, sets: int = 300) -> list[dict[str, Any]]:
     return plain
 
 
-def start(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "pcmcnet.cli", "serve", str(folder), "--port", "0"]
+def start(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "pcmcnet.cli", "serve", str(folder), *options, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     greeting = process.stderr.readline()

@@ -41,10 +41,10 @@ export class Curves {
     this.clear();
   }
 
-  /** The changes have changed: draw the curve again if this is quick, or else hide it. */
-  changed() {
-    if (this.took < QUICK_MS) this.draw();
-    else this.clear();
+  /** Draw the curve again after other changes if this is quick, unless the user has just asked for it. */
+  follow() {
+    const isDrawing = this.root.getAttribute("aria-busy") === "true";
+    if (this.took < QUICK_MS && !isDrawing) this.draw();
   }
 
   clear() {

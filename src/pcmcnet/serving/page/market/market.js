@@ -116,7 +116,7 @@ export class Market {
       this.store.saveMarket(this.settings.encode());
       await this.showComparison(signal);
       this.showError("comparison", null);
-      this.curves.changed();
+      this.curves.follow();
     } catch (error) {
       if (error.name === "AbortError") return;
       this.showFailure(error);
