@@ -192,6 +192,7 @@ def test_curves_and_best_prices_compare_scenarios(
     assert violations(ready(page)) == []
     page.get_by_role("button", name="Apply to the market").click()
     expect(page.locator(".changes li")).to_have_count(1)
+    ready(page)
 
 
 def test_one_choice_set_of_the_market_opens_with_its_marks(
@@ -216,6 +217,7 @@ def test_one_choice_set_of_the_market_opens_with_its_marks(
     )
     page.get_by_role("button", name="Back to the market").click()
     expect(page.locator(".changes li")).to_have_count(1)
+    ready(page)
 
 
 @pytest.mark.parametrize("sets", [200, pytest.param(2_000, marks=pytest.mark.slow)])

@@ -288,6 +288,7 @@ export class Page {
 
   /** Ctrl+Z undoes; Ctrl+Shift+Z and Ctrl+Y redo. In a text field the browser handles these keys. */
   onKey(event) {
+    if (byId("work").hidden) return; // the other view is shown
     const key = event.key.toLowerCase();
     const isTyping = event.target.matches("input:not([type=range], [type=checkbox]), textarea");
     if (!(event.ctrlKey || event.metaKey) || !["z", "y"].includes(key) || isTyping) return;

@@ -10,6 +10,7 @@ import { ChangeForm, drawChanges } from "./changeform.js";
 import { Comparison } from "./comparison.js";
 import { Curves } from "./curves.js";
 import { groupCells, scenarioCommand } from "./exports.js";
+import { keepFocus } from "./focus.js";
 import { drawGroups, drawTiles } from "./results.js";
 import { fill } from "./select.js";
 import { MarketSettings } from "./settings.js";
@@ -187,7 +188,8 @@ export class Market {
   showChanges(extents) {
     const { changes } = this.settings.value;
     const remove = (k) => this.settings.change((value) => value.changes.splice(k, 1));
-    drawChanges(this.part("list"), changes, extents, remove);
+    const redraw = () => drawChanges(this.part("list"), changes, extents, remove);
+    keepFocus(this.part("list"), redraw, this.part("form").querySelector("select"));
     this.part("none").hidden = changes.length > 0;
     for (const name of ["clear", "save"]) this.part(name).disabled = changes.length === 0;
   }
@@ -232,7 +234,7 @@ export class Market {
         this.all.push({ ...scenario, figures: null, error: error.message });
       }
     }
-    this.comparison.draw(this.all);
+    keepFocus(this.part("comparison"), () => this.comparison.draw(this.all));
   }
 
   showFailure(error) {

@@ -41,9 +41,9 @@ export class Simulation {
       const batch = missing.slice(k, k + size);
       const found = await this.ask(batch.map((key) => lists[keys.indexOf(key)]), by, intervals, signal);
       batch.forEach((key, j) => answers.set(key, found[j]));
+      batch.forEach((key, j) => this.keep(key, found[j]));
       progress?.(answers.size);
     }
-    for (const [key, answer] of answers) this.keep(key, answer);
     return keys.map((key) => answers.get(key));
   }
 
@@ -66,7 +66,6 @@ export class Simulation {
   }
 
   keep(key, answer) {
-    this.kept.delete(key);
     this.kept.set(key, answer);
     if (this.kept.size > MAX_KEPT) this.kept.delete(this.kept.keys().next().value);
   }

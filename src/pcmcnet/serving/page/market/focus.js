@@ -1,0 +1,12 @@
+// The keyboard focus in lists that are drawn again.
+
+const FOCUSABLE = "button, input, select, a[href]";
+
+/** Call `redraw`, and move the focus to the element at the same place, or to `fallback` if nothing is left. */
+export function keepFocus(root, redraw, fallback = null) {
+  const place = [...root.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+  redraw();
+  if (place < 0) return;
+  const left = root.querySelectorAll(FOCUSABLE);
+  (left[Math.min(place, left.length - 1)] ?? fallback)?.focus();
+}
