@@ -34,6 +34,7 @@ export class Curves {
     const numbers = numericColumns(description, this.settings);
     const [[product, names] = [null, []]] = productColumns(description, label);
     this.product = product;
+    this.took = Infinity;
     this.by = groupingBy(product, label);
     this.root.hidden = numbers.length === 0;
     fill(this.part("column"), numbers.map(({ name }) => [name, this.settings.titles(name).title]));
@@ -44,7 +45,8 @@ export class Curves {
   /** Draw the curve again after other changes if this is quick, unless the user has just asked for it. */
   follow() {
     const isDrawing = this.root.getAttribute("aria-busy") === "true";
-    if (this.took < QUICK_MS && !isDrawing) this.draw();
+    const isDropped = this.settings.isDropped(this.product, this.part("of").value);
+    if (this.took < QUICK_MS && !isDrawing && !isDropped) this.draw();
   }
 
   clear() {

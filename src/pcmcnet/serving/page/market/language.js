@@ -52,6 +52,14 @@ export function isOneOf(column, values) {
   return `${name} in (${values.map(quoteWord).join(", ")})`;
 }
 
+/** Whether a change drops all alternatives with a name, without a further condition. */
+export function dropsAll(text, column, name) {
+  if (name.includes("'") && name.includes('"')) return false; // no change can refer to it
+  const start = `remove where ${quoteName(column)} `;
+  if (text === `${start}== ${quoteWord(name)}`) return true;
+  return text.startsWith(`${start}in (`) && !text.includes(" and ") && text.includes(quoteWord(name));
+}
+
 /** Return a change as {text, words}. `titles` gives the display name and the unit of a column, `label` its column. */
 export function writeChange(change, titles, label) {
   const conditions = [

@@ -10,6 +10,8 @@
 //
 // The address contains the settings for which the server had an answer. The text of a file is not part of it.
 
+import { dropsAll } from "./language.js";
+
 export class MarketSettings {
   constructor(store) {
     this.store = store;
@@ -87,11 +89,18 @@ export class MarketSettings {
     return this.columns.find((column) => column.name === name) ?? { name, title: name, unit: "", money: false };
   }
 
-  /** Labels of the table and of alternatives that the changes add; null if the table has no labels. */
+  /** Labels of the table and of alternatives that the changes add, without dropped ones; null without labels. */
   labels(description) {
+    if (description.labels === null) return null;
     const matches = this.value.changes.map(({ text }) => text.match(/^add (?:'([^']+)'|"([^"]+)"|(\S+)) like /));
     const names = matches.filter(Boolean).map(([, single, double, plain]) => single ?? double ?? plain);
-    return description.labels === null ? null : [...new Set([...description.labels, ...names])];
+    const { label } = this.store.schema;
+    return [...new Set([...description.labels, ...names])].filter((name) => !this.isDropped(label, name));
+  }
+
+  /** Whether the changes drop all alternatives with a name. */
+  isDropped(column, name) {
+    return this.value.changes.some(({ text }) => dropsAll(text, column, name));
   }
 
   addScenario() {
