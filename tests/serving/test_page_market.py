@@ -250,6 +250,7 @@ def test_a_table_that_is_too_large_is_not_sent(logit: MNL, visit: Visit, tmp_pat
     with serving(logit, max_market_bytes=50_000) as where:
         page = visit(where)
         page.get_by_role("button", name="Market").click()
+        ready(page)
         page.locator("[data-market=file]").set_input_files(tmp_path / "large.csv")
         expect(page.locator("[data-error=file]")).to_contain_text("--max-market-bytes")
         page.wait_for_load_state("networkidle")  # the server stops only after it has answered all requests
