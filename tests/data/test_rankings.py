@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.rankings import first_choices
-from pcmcnet.errors import SchemaError
-from pcmcnet.models import MNL, LatentClassMNL, Uniform
+from pcmcnet.errors import InputError, SchemaError
+from pcmcnet.models import MNL, BradleyTerry, LatentClassMNL, PCMCNet, Uniform
 
 UNRANKED = None
 
@@ -97,6 +97,135 @@ def test_choices_of_a_ranking_or_person_stay_together() -> None:
         assert not set(rest.keep["task"].plain()) & set(fold.keep["task"].plain())
     persons = read(table(*rankings, who=np.repeat(np.arange(10) // 2, 4)), person="who")
     assert persons.groups().tolist() == np.repeat(np.arange(5), 6).tolist()
+
+
+# -- best and worst -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "choices", "weights"),
+    [
+        ([1, UNRANKED, -1, UNRANKED], ["a|bcd", "b|c", "d|c"], [1, 2 / 3, 2 / 3]),
+        ([-1, 1, UNRANKED, UNRANKED], ["b|acd", "c|a", "d|a"], [1, 2 / 3, 2 / 3]),
+        ([1, -1, 0, 0], ["a|bcd", "c|b", "d|b"], [1, 2 / 3, 2 / 3]),  # best minus worst: 0 means no rank
+        (
+            [1, -1, UNRANKED, -2, UNRANKED],  # the worst of b, c, d and e is b, and the worst of c, d and e is d
+            ["a|bcde", "c|b", "d|b", "e|b", "c|d", "e|d"],
+            [1, 1 / 2, 1 / 2, 1 / 2, 2 / 3, 2 / 3],
+        ),
+        ([1, 2, UNRANKED, UNRANKED, -1], ["a|bcde", "b|cde", "c|e", "d|e"], [1, 1, 2 / 3, 2 / 3]),
+        ([1, UNRANKED, -1], ["a|bc", "b|c"], [1, 1]),  # the best and the worst of three give a full ranking
+        ([1, -1, -2, -3], ["a|bcd", "d|bc", "c|b"], [1, 1, 1]),
+        ([-1, 1], ["b|a"], [1]),
+    ],
+)
+def test_the_worst_is_compared_with_each_remaining_alternative(
+    ranks: list[Any], choices: list[str], weights: list[float]
+) -> None:
+    data = read(table(ranks))
+    assert shown(data) == choices
+    np.testing.assert_allclose(data.weights, weights, rtol=1e-12)
+    assert data.set_ids.tolist() == [f"1/{k}" for k in range(1, len(choices) + 1)]
+    assert shown(first_choices(data)) == choices[:1]
+
+
+def test_rankings_with_the_worst_are_written_as_ranks() -> None:
+    rows = table([1, UNRANKED, -1, UNRANKED], [-2, 2, UNRANKED, 1, UNRANKED, -1], [2, 1, UNRANKED], [UNRANKED, 1, UNRANKED])
+    data = read(rows)
+    frame = data.to_frame()
+    assert frame["place"].fillna(0).tolist() == [r or 0 for r in rows["place"]]
+    assert ChoiceData.from_schema(frame, data.schema).fingerprint() == data.fingerprint()
+    with pytest.raises(InputError, match="split rankings as a whole"):
+        data.subset([0, 2]).to_frame()
+
+
+def test_pairs_have_the_odds_of_the_maxdiff_logit() -> None:
+    """Given that the worst is j or k, P(k) = e^-v_k / (e^-v_j + e^-v_k) = e^v_j / (e^v_j + e^v_k): j chosen over k."""
+    v = np.log([1.0, 2.0, 3.0, 4.0])
+    data = read(table([UNRANKED, 1, UNRANKED, -1]) | {"price": v})
+    model = MNL(formula="price | 0", fixed={"price": 1.0}).fit(data)
+    p = np.exp(-v[[0, 2, 3]])
+    pairs = [p[2] / (p[2] + p[0]), p[2] / (p[2] + p[1])]
+    expected = np.log(2 / 10) + 2 / 3 * np.log(pairs).sum()
+    assert model.estimates_.log_likelihood == pytest.approx(expected, abs=1e-7)  # prices are float32
+
+
+@given(st.lists(st.floats(-3, 3, width=32), min_size=3, max_size=6))
+def test_the_pairs_have_the_hessian_of_maxdiff_at_zero(x: list[float]) -> None:
+    """At v = 0, the mean Hessian of the weighted pairs over all worst alternatives is the variance of x in the set."""
+    price = np.array([0.0, *x])  # the first alternative is the best one
+    m = len(x)
+    total = 0.0
+    for worst in range(1, m + 1):
+        ranks: list[Any] = [1, *[UNRANKED] * m]
+        ranks[worst] = -1
+        data = read(table(ranks) | {"price": price})
+        pairs = data.features["price"].plain()[m + 1 :].astype(float).reshape(-1, 2)
+        total += float((data.weights[1:] * (pairs[:, 0] - pairs[:, 1]) ** 2 / 4).sum()) / m
+    np.testing.assert_allclose(total, np.var(x), rtol=1e-5, atol=1e-5)  # float32
+
+
+def best_worst(questions: int, seed: int) -> dict[str, Any]:
+    """Five profiles with price and size; the best follows a logit, the worst of the rest a maxdiff logit."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(questions, 5, 2))
+    v = x @ [-1.0, 0.5]
+    best = (v + rng.gumbel(size=v.shape)).argmax(axis=1)[:, None] == np.arange(5)
+    worst = np.where(best, -np.inf, -v + rng.gumbel(size=v.shape)).argmax(axis=1)[:, None] == np.arange(5)
+    answers = (best.astype(int) - worst).tolist()
+    return table(*answers) | {"price": x[..., 0].ravel(), "size": x[..., 1].ravel()}
+
+
+def test_best_and_worst_recover_the_coefficients_with_smaller_errors() -> None:
+    rows = best_worst(400, seed=0)
+    both = MNL(formula="price + size | 0").fit(read(rows, features=["price", "size"]))
+    best = [1 if answer == 1 else None for answer in rows["place"]]
+    first = MNL(formula="price + size | 0").fit(read(rows | {"place": best}, features=["price", "size"]))
+    for name, truth in (("price", -1.0), ("size", 0.5)):
+        assert abs(both.coefficients[name] - truth) < 3 * both.standard_errors()[name]
+        assert both.standard_errors()[name] < 0.85 * first.standard_errors()[name]
+    assert both.summary().facts["standard errors"] == "clustered, 400 clusters by task"
+
+
+@pytest.mark.slow
+def test_best_and_worst_are_within_two_errors_in_most_tables() -> None:
+    hits = {"price": 0, "size": 0}
+    for seed in range(20):
+        model = MNL(formula="price + size | 0").fit(read(best_worst(300, seed), features=["price", "size"]))
+        for name, truth in (("price", -1.0), ("size", 0.5)):
+            hits[name] += abs(model.coefficients[name] - truth) <= 2 * model.standard_errors()[name]
+    assert min(hits.values()) >= 18
+
+
+def test_wide_tables_name_the_best_and_the_worst() -> None:
+    rows = {"best": ["b", "a"], "worst": ["d", "c"]} | {f"price_{c}": [1.0 + k, 2.0 * k] for k, c in enumerate("abcd")}
+    roles: dict[str, Any] = {"alternatives": list("abcd"), "features": {"price": "price_{alternative}"}}
+    data = ChoiceData.from_wide(rows, chosen="best", worst="worst", **roles)
+    assert shown(data) == ["b|acd", "a|d", "c|d", "a|bcd", "b|c", "d|c"]
+    again = ChoiceData.from_schema(rows, Schema.from_dict(data.schema.to_dict()))
+    assert again.fingerprint() == data.fingerprint()
+    model = MNL(formula="price | 0").fit(data)
+    assert model.predict_proba({k: v for k, v in rows.items() if "price" in k}).shape == (8,)
+    coded = {**rows, "best": [2, 1], "worst": [4, 3]}
+    numbers = {**roles, "alternatives": dict(zip("abcd", (1, 2, 3, 4), strict=True))}
+    assert shown(ChoiceData.from_wide(coded, chosen="best", worst="worst", **numbers)) == shown(data)
+    with pytest.raises(SchemaError, match=r"'worst', row 1: the best alternative is also the worst; 1 such rows"):
+        ChoiceData.from_wide({**rows, "worst": ["d", "a"]}, chosen="best", worst="worst", **roles)
+    with pytest.raises(SchemaError, match="'worst' needs chosen=<column with the best alternative>"):
+        ChoiceData.from_wide(rows, worst="worst", **roles)
+    with pytest.raises(SchemaError, match="'worst', row 0: expected one of a, b, c, d, got z"):
+        ChoiceData.from_wide({**rows, "worst": ["z", "a"]}, chosen="best", worst="worst", **roles)
+    with pytest.raises(SchemaError, match="'worst' is declared as chosen"):
+        ChoiceData.from_wide(rows, chosen="best", worst="worst", individual=["worst"], **roles)
+
+
+def test_profiles_without_labels_and_items_without_features_have_a_worst() -> None:
+    """Best-worst of profiles (features alone) and of items (labels alone)."""
+    profiles = read(best_worst(40, 0), alternative=None, features=["price", "size"])
+    assert PCMCNet(hidden=(4,), epochs=1, members=1, weight_decay=0.0).fit(profiles, progress=False).num_parameters
+    items = read(table(*[[1, UNRANKED, UNRANKED, -1]] * 3, *[[-1, 1, UNRANKED, UNRANKED]] * 2), features=[])
+    strengths = BradleyTerry().fit(items, progress=False).predict_proba(items)
+    assert np.isfinite(strengths).all()
 
 
 # -- the likelihood -------------------------------------------------------------------------------------------------
@@ -204,7 +333,10 @@ def test_a_schema_stores_the_rank_column(tmp_path: Path) -> None:
             r"got 1, 4. Correct them. If only the best and the worst of more than three alternatives are",
         ),
         ([None, None], "no alternative has a rank"),
-        ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank of 1, 2, 3 and so on, got 0; 1 such row"),
+        ([None, None, -1], "only the worst is known. Give the best alternative rank 1"),
+        ([1, None, None, -1, -1], "several alternatives have the same rank"),
+        ([1, None, None, -1, -3], r"ranks must be -1, -2, ... without a gap, got -1, -3"),
+        ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank of 1, 2, 3 and so on, .*, got 0; 1 such row"),
         ([1.5, 1, 2], r"got 1\.5"),
         ([float("inf"), 1, 2], "got inf"),
         (["first", "1", "2"], "expected a number, got 'first'"),

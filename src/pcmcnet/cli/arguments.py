@@ -90,7 +90,7 @@ _ROLE_VALUES = {"outside": "NAME", "conflict": "WORD", "missing": "WORD", "kinds
 _ROLES = {
     "choice_set": "Column with the id of the choice set.",
     "chosen": "Column that is 1 for the chosen alternative and 0 for the others.",
-    "rank": "Instead of --chosen: column with the rank of the alternative, 1 for the best.",
+    "rank": "Instead of --chosen: column with the rank of the alternative, 1 for the best and -1 for the worst.",
     "alternative": "Column with the label of the alternative.",
     "person": "Column with the id of the person. Choice sets of a person stay together in splits.",
     "individual": "Comma-separated columns that are constant within a choice set.",

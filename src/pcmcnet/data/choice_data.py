@@ -200,8 +200,8 @@ class ChoiceData:
             choices are unknown, as in a table for prediction.
         rank : str, optional
             Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
-            alternatives with an empty rank are below all ranked ones. A ranking is read as a sequence of choices. If
-            None (default), the table has no rankings.
+            the worst may have rank -1. Alternatives with an empty rank are between the best and the worst. A ranking is
+            read as a sequence of choices. If None (default), the table has no rankings.
         alternative : str, optional
             Column with the label of the alternative, unique within a set. If None (default), alternatives have no
             labels.
@@ -319,6 +319,7 @@ class ChoiceData:
         table: Any,
         *,
         chosen: str | None = None,
+        worst: str | None = None,
         rank: str | Mapping[Any, str | float] | None = None,
         alternatives: Sequence[str | int] | Mapping[Any, Any],
         features: Mapping[str, str | Mapping[Any, str | float]],
@@ -346,8 +347,11 @@ class ChoiceData:
             Column that names the chosen alternative. If None (default), the choices are unknown or given by ``rank``.
         rank : str or dict, optional
             Columns with the rank of each alternative, given in the same form as ``features``. The best alternative has
-            rank 1, and alternatives with an empty rank are below all ranked ones. If None (default), the table has no
-            rankings.
+            rank 1, and the worst may have rank -1. Alternatives with an empty rank are between the best and the worst.
+            If None (default), the table has no rankings.
+        worst : str, optional
+            Column that names the worst alternative, if ``chosen`` names the best one. If None (default), the worst
+            alternative is unknown.
         alternatives : list or dict
             Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``, or a
             mapping from each label to its value in ``chosen``.
@@ -416,6 +420,7 @@ class ChoiceData:
         table_, schema = read_wide.to_long(
             table,
             chosen=chosen,
+            worst=worst,
             rank=rank,
             alternatives=alternatives,
             features=features,

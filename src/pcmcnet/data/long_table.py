@@ -104,7 +104,9 @@ def _labels(data: ChoiceData, labels: Categorical, alternative: Ints, sets: Ints
 def _rankings(data: ChoiceData) -> tuple[ChoiceData, Ints]:
     """Return the first choice set of each ranking with the id of the ranking, and ranks (N,), where 0 means no rank.
 
-    The k-th choice set of a ranking offers the alternatives that were not chosen in the sets before it.
+    The k-th choice set of a ranking offers the alternatives that were not chosen in the sets before it. Pairs, which
+    are smaller, compare each remaining alternative with the worst one, in the order of the alternatives. So the number
+    of pairs in which the first alternative is chosen is the position of the worst one.
     """
     parts = [str(name).rpartition("/") for name in data.set_ids]  # ids made by `explode`
     ids, numbers = [part[0] for part in parts], [int(part[2]) for part in parts]
@@ -112,11 +114,22 @@ def _rankings(data: ChoiceData) -> tuple[ChoiceData, Ints]:
     is_first = np.array([number == 1 for number in numbers], bool)
     ranks: list[Ints] = []
     left = np.empty(0, np.int64)  # alternatives of the ranking that have no rank yet
+    worst: list[int] = []  # choices in the pairs of the next worst alternative
+    n_worst = 0
     for s, size in enumerate(data.sizes.tolist()):
+        is_next = bool(s) and ids[s] == ids[s - 1] and numbers[s] == numbers[s - 1] + 1
         if is_first[s]:
             ranks.append(np.zeros(size, np.int64))
-            left = np.arange(size)
-        elif not s or ids[s] != ids[s - 1] or numbers[s] != numbers[s - 1] + 1 or len(left) != size:
+            left, worst, n_worst = np.arange(size), [], 0
+        elif is_next and size == 2 < len(left):
+            worst.append(int(chosen[s]))
+            if len(worst) == len(left) - 1:
+                n_worst += 1
+                place = worst.count(0)
+                ranks[-1][left[place]] = -n_worst
+                left, worst = np.delete(left, place), []
+            continue
+        elif not is_next or len(left) != size:
             raise InputError(
                 f"choice set {data.set_ids[s]} belongs to a ranking whose earlier choices are not in the data: split "
                 f"rankings as a whole."

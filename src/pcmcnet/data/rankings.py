@@ -10,16 +10,29 @@ best. A partial ranking gives fewer sets: alternatives without a rank are below 
 particular order. If exactly one alternative has no rank, it gets the only remaining rank, unless that is rank 1. For
 example, the best and the worst of three alternatives determine the full ranking.
 
+The worst alternatives have the ranks -1, -2, ..., counted from the worst (best-worst scaling, Louviere, Flynn and
+Marley, 2015). They are chosen after the best ones. In the maxdiff logit, the worst of m remaining alternatives R is
+
+    P(k worst | R) = exp(-v_k) / sum_{j in R} exp(-v_j).
+
+Given that the worst is j or k, it is k with probability exp(v_j) / (exp(v_j) + exp(v_k)): the logit's probability of j
+in the pair {j, k}. So a worst alternative becomes m - 1 pairs, in which each other alternative j is chosen over k. The
+conditional likelihood of the pairs is consistent for the maxdiff logit (McFadden, 1978), and pairs are choice sets that
+every model can be fitted to. The weight of each pair is 2 / m, with which the Hessian at v = 0 is that of the maxdiff
+likelihood: by symmetry, the sum of (x_j - x_k)^2 / 4 over the pairs has the mean m / 2 times that of the variance of x
+within R. Pairs of the same worst alternative depend on each other, so standard errors have to be clustered.
+
 Shapes: N alternatives of S rankings -> N' alternatives of S' choice sets.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data.columns.arrays import take
 from pcmcnet.data.columns.ragged import spread
 
@@ -29,7 +42,10 @@ if TYPE_CHECKING:
     from pcmcnet.data.read_long import SetLayout
 
 MUST_BE_AVAILABLE = "alternative must be available: correct one of the two columns."
-_RANK_REMEDY = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
+_RANK_REMEDY = (
+    "Write 1 for the best, 2 for the next and so on, -1 for the worst, -2 for the next worst and so on, and nothing "
+    "for alternatives without a rank."
+)
 
 
 def first_choices(data: ChoiceData) -> ChoiceData:
@@ -45,7 +61,8 @@ def first_choices(data: ChoiceData) -> ChoiceData:
 def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: SetLayout) -> Floats:  # -> (N,)
     """Read the rank of each alternative, which is inf if the table gives no rank.
 
-    Raises SchemaError unless the ranks of each set are 1, 2, ... without ties or gaps.
+    Raises SchemaError unless the ranks of each set are 1, 2, ... from the best, and -1, -2, ... from the worst, without
+    ties or gaps.
     """
     ranks = _ranks_or_inf(reader, column)
     problem = "a ranked alternative is marked unavailable"
@@ -60,33 +77,65 @@ def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: Se
     if tied.size:
         remedy = "Break the ties, or leave the ranks of tied alternatives and all alternatives below them empty."
         raise sets.error_at(tied, f"column {column!r}: several alternatives have the same rank", remedy)
-    n_ranked = np.bincount(set_of[ranked], minlength=len(sets.ids))
-    if not n_ranked.all():
-        unranked = np.flatnonzero(n_ranked == 0)
-        raise sets.error_at(unranked, f"column {column!r}: no alternative has a rank", "Drop these sets.")
-    incomplete = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
-    if incomplete.size:
-        listed = ", ".join(f"{rank:g}" for rank in np.sort(ranks[ranked & (set_of == incomplete[0])])[:8])
-        raise sets.error_at(
-            incomplete,
-            f"column {column!r}: ranks must be 1, 2, ... without a gap, got {listed}",
-            "Correct them. If only the best and the worst of more than three alternatives are known, give only the "
-            "best a rank.",
-        )
+    _require_best(ranks, set_of, sets, column)
+    _require_no_gaps(np.where(ranks > 0, ranks, np.inf), set_of, sets, column)
+    _require_no_gaps(np.where(ranks < 0, -ranks, np.inf), set_of, sets, column, sign=-1)
     return ranks
 
 
+def _require_best(ranks: Floats, set_of: Ints, sets: SetLayout, column: str) -> None:
+    """Raise SchemaError unless each set has an alternative with a rank above 0."""
+    n_ranked, n_best = (
+        np.bincount(set_of[mask], minlength=len(sets.ids)) for mask in (ranks < np.inf, (ranks > 0) & (ranks < np.inf))
+    )
+    if not n_ranked.all():
+        raise sets.error_at(
+            np.flatnonzero(n_ranked == 0), f"column {column!r}: no alternative has a rank", "Drop these sets."
+        )
+    if not n_best.all():
+        remedy = "Give the best alternative rank 1, or drop these sets."
+        raise sets.error_at(np.flatnonzero(n_best == 0), f"column {column!r}: only the worst is known", remedy)
+
+
+def _require_no_gaps(ranks: Floats, set_of: Ints, sets: SetLayout, column: str, sign: int = 1) -> None:
+    """Raise SchemaError unless the finite ranks of each set are 1, 2, ...; ``sign`` is -1 for ranks of the worst."""
+    ranked = np.isfinite(ranks)
+    n_ranked = np.bincount(set_of[ranked], minlength=len(sets.ids))
+    incomplete = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
+    if incomplete.size:
+        listed = ", ".join(f"{sign * rank:g}" for rank in np.sort(ranks[ranked & (set_of == incomplete[0])])[:8])
+        raise sets.error_at(
+            incomplete,
+            f"column {column!r}: ranks must be {sign}, {2 * sign}, ... without a gap, got {listed}",
+            "Correct them. If only the best and the worst of more than three alternatives are known, write 1 for the "
+            "best, -1 for the worst, and nothing for the others.",
+        )
+
+
 def _ranks_or_inf(reader: ColumnReader, column: str) -> Floats:
-    """Read ranks, which are integers of at least 1. Missing values become inf."""
+    """Read ranks, which are integers other than 0. Missing values become inf.
+
+    If the column has ranks of the worst, 0 means no rank, so that it may be the difference of two 0/1 columns.
+    """
     values = reader.exact(column, categorical=False).values.astype(np.float64)
-    bad = ~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values))
-    problem = "expected a rank of 1, 2, 3 and so on"
+    if (values < 0).any():
+        values = np.where(values == 0, np.nan, values)
+    bad = ~np.isnan(values) & ~((values != 0) & (values == np.floor(values)) & np.isfinite(values))
+    problem = "expected a rank of 1, 2, 3 and so on, or of -1, -2, -3 and so on from the worst"
     reader.require_valid(column, bad, problem, _RANK_REMEDY, lambda at: f"{values[at]:g}")
     return np.where(np.isnan(values), np.inf, values)
 
 
+def _with_all_ranks(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
+    """Count ranks of the worst from the best in sets in which at most one alternative has no rank."""
+    has_worst = np.bincount(set_of[ranks < 0], minlength=len(sizes)) > 0
+    is_full = has_worst & (np.bincount(set_of[np.isinf(ranks)], minlength=len(sizes)) <= 1)
+    return np.where(is_full[set_of] & (ranks < 0), sizes[set_of] + 1 + ranks, ranks)
+
+
 def _with_last_rank(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
     """Fill in the last missing rank of each set, if only one alternative has no rank and the missing rank is not 1."""
+    ranks = _with_all_ranks(ranks, set_of, sizes)
     without = np.isinf(ranks)
     total = np.bincount(set_of, np.where(without, 0.0, ranks), minlength=len(sizes))
     left = sizes * (sizes + 1) / 2 - total
@@ -105,23 +154,24 @@ def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
     offsets = fields["offsets"]
     sizes = np.diff(offsets)
     set_of = np.repeat(np.arange(len(sizes)), sizes)
-    ranked = np.bincount(set_of[np.isfinite(ranks)], minlength=len(sizes))
-    # 1. Find the number of choices of each ranking, and the remaining alternatives at each stage.
-    choices = np.maximum(np.minimum(ranked, sizes - 1), 1)  # keep sets of one alternative
-    stages = [np.flatnonzero((ranks >= k) & (choices[set_of] >= k)) for k in range(1, int(choices.max(initial=0)) + 1)]
-    flat = np.concatenate([*stages, np.empty(0, np.int64)]).astype(np.int64)
-    stage = np.repeat(np.arange(1, len(stages) + 1), [len(s) for s in stages])
+    # 1. The choices of the best alternatives, and the pairs of the worst ones.
+    from_best, from_worst = np.where(ranks < 0, np.inf, ranks), np.where(ranks < 0, -ranks, np.inf)
+    parts = [_best_choices(from_best, set_of, sizes), *_worst_pairs(from_best, from_worst, set_of, sizes)]
+    flat, stage, other = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    is_chosen = np.concatenate([part.is_chosen for part in parts])
+    factor = np.concatenate([part.factor for part in parts])
     # 2. Sort the choices by ranking, and find where each begins.
-    order = np.lexsort((flat, stage, set_of[flat]))
-    flat, stage = flat[order], stage[order]
-    of = np.repeat(np.arange(len(sizes)), choices)  # (S',) rankings
-    number = np.arange(len(of)) - np.repeat(np.cumsum(choices) - choices, choices)
-    begin = np.flatnonzero(np.diff(set_of[flat], prepend=-1) | np.diff(stage, prepend=0))
+    order = np.lexsort((flat, other, stage, set_of[flat]))
+    flat, stage, other, is_chosen, factor = flat[order], stage[order], other[order], is_chosen[order], factor[order]
+    changes = (np.diff(column, prepend=-2) != 0 for column in (set_of[flat], stage, other))
+    begin = np.flatnonzero(np.logical_or.reduce([*changes]))
+    of = set_of[flat[begin]]  # (S',) rankings
+    number = np.arange(len(of)) - np.searchsorted(of, of)
     return fields | {
         "offsets": np.append(begin, len(flat)),
         "set_ids": np.array([f"{fields['set_ids'][s]}/{k + 1}" for s, k in zip(of, number, strict=True)], object),
-        "chosen": np.flatnonzero(ranks[flat] == stage) - begin,
-        "weights": fields["weights"][of],
+        "chosen": np.flatnonzero(is_chosen) - begin,
+        "weights": fields["weights"][of] * factor[begin],
         "features": take(fields["features"], flat),
         "labels": None if fields["labels"] is None else fields["labels"].take(flat),
         "individual": take(fields["individual"], of),
@@ -131,3 +181,37 @@ def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
         "hidden_sets": np.empty(0, np.int64),
         "added": 0,
     }
+
+
+class _ChoiceRows(NamedTuple):
+    """Alternatives of choices: position in the table, stage, compared alternative, choice, and factor of the weight."""
+
+    flat: Ints
+    stage: Ints
+    other: Ints  # the alternative that is compared with the worst one, or -1
+    is_chosen: Bools
+    factor: Floats
+
+
+def _best_choices(ranks: Floats, set_of: Ints, sizes: Ints) -> _ChoiceRows:
+    """Return the choices of the best alternative among all, of the best of the remaining ones, and so on."""
+    ranked = np.bincount(set_of[np.isfinite(ranks)], minlength=len(sizes))
+    choices = np.maximum(np.minimum(ranked, sizes - 1), 1)  # keep sets of one alternative
+    stages = [np.flatnonzero((ranks >= k) & (choices[set_of] >= k)) for k in range(1, int(choices.max(initial=0)) + 1)]
+    flat = np.concatenate([*stages, np.empty(0, np.int64)]).astype(np.int64)
+    stage = np.repeat(np.arange(1, len(stages) + 1), [len(s) for s in stages])
+    return _ChoiceRows(flat, stage, np.full(len(flat), -1), ranks[flat] == stage, np.ones(len(flat)))
+
+
+def _worst_pairs(from_best: Floats, from_worst: Floats, set_of: Ints, sizes: Ints) -> Iterator[_ChoiceRows]:
+    """Yield the pairs of each worst alternative with each remaining one, worst first."""
+    n_best = np.isfinite(from_best).sum()  # stages above those of all best choices
+    for j in range(1, int(from_worst[np.isfinite(from_worst)].max(initial=0)) + 1):
+        worst = np.full(len(sizes), -1)
+        worst[set_of[from_worst == j]] = np.flatnonzero(from_worst == j)
+        others = np.flatnonzero((worst[set_of] >= 0) & np.isinf(from_best) & (from_worst > j))
+        remaining = np.bincount(set_of[others], minlength=len(sizes))[set_of[others]] + 1
+        flat = np.concatenate([others, worst[set_of[others]]])
+        is_other = np.arange(len(flat)) < len(others)
+        stage = np.full(len(flat), n_best + j)
+        yield _ChoiceRows(flat, stage, np.tile(others, 2), is_other, np.tile(2.0 / remaining, 2))

@@ -25,6 +25,7 @@ def to_long(
     alternatives: Sequence[Label] | Mapping[Any, Any],
     features: Mapping[str, Place],
     chosen: str | None = None,
+    worst: str | None = None,
     rank: Place | None = None,
     available: Place | None = None,
     choice_set: str | None = None,
@@ -46,23 +47,30 @@ def to_long(
     reserved = [name for name in LONG_FORM_COLUMNS if name in set_columns or name in schema.features]
     if reserved:
         raise SchemaError(f"the name {reserved[0]!r} is reserved for the long form: rename that column or feature.")
+    if worst is not None and (chosen is None or rank is not None):
+        raise SchemaError(
+            f"worst: column {worst!r} needs chosen=<column with the best alternative>, and no rank: with ranks, write "
+            f"-1 for the worst."
+        )
     schema = replace(
         schema,
-        chosen=None if chosen is None else "chosen",
-        rank=None if rank is None else "rank",
+        chosen=None if chosen is None or worst is not None else "chosen",
+        rank=None if rank is None and worst is None else "rank",
         alternative="alternative",
         outside=outside,
         available=None if available is None else "available",
         weight=weight,
     )
     codes = labels_of(alternatives)
-    text_roles = {"chosen"} if any(isinstance(code, str) for code in codes.values()) else set()
+    text_roles = {"chosen", "worst"} if any(isinstance(code, str) for code in codes.values()) else set()
     if outside is not None:
         codes = {**codes, outside: codes.get(outside, outside)}
     places = _places(features, {"available": available, "rank": rank}, codes, outside)
-    _require_apart(schema, places, chosen=chosen, choice_set=choice_set)
+    for choice in (chosen, worst):
+        _require_apart(schema, places, chosen=choice, choice_set=choice_set)
     # 2. Read all columns with a role.
-    single: Places = {role: [c] for role, c in (("choice_set", choice_set), ("chosen", chosen)) if c is not None}
+    by_role = (("choice_set", choice_set), ("chosen", chosen), ("worst", worst))
+    single: Places = {role: [column] for role, column in by_role if column is not None}
     arrow = _read(table, schema, set_columns, {**places, **single}, text_roles)
     # 3. Repeat the columns of a set for each alternative, and interleave those of the alternatives.
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
@@ -73,9 +81,13 @@ def to_long(
         **{name: arrow[name].take(repeated) for name in set_columns},
         **{name: _interleave(arrow, row, name=name) for name, row in places.items()},
     }
-    if chosen is not None:
-        long["chosen"] = _flags(arrow[chosen], codes, name=chosen, outside=outside)
-    wide = {"alternatives": codes, "features": features, "chosen": chosen, "rank": rank, "available": available}
+    flags = None if chosen is None else _flags(arrow[chosen], codes, name=chosen, outside=outside)
+    if flags is not None and worst is None:
+        long["chosen"] = flags
+    elif flags is not None:
+        long["rank"] = _best_worst_ranks(flags, _flags(arrow[worst], codes, name=str(worst), outside=None), str(worst))
+    wide = {"alternatives": codes, "features": features, "chosen": chosen, "worst": worst, "rank": rank}
+    wide["available"] = available
     return pa.table(long), replace(schema, wide={**wide, "choice_set": choice_set})
 
 
@@ -84,9 +96,8 @@ def long_form(table: Any, schema: Schema) -> pa.Table | None:
     if not schema.wide or {schema.choice_set, "alternative"} <= set(names_of(table)):
         return None
     wide = dict(schema.wide)
-    for role in ("chosen", "rank"):
-        if getattr(schema, role) is None:
-            wide.pop(role, None)
+    if schema.choices is None:
+        wide = {role: place for role, place in wide.items() if role not in ("chosen", "worst", "rank")}
     shared = ("individual", "categorical", "weight", "person", "keep", "outside", "missing", "kinds", "signs")
     return to_long(table, **wide, **{role: getattr(schema, role) for role in shared})[0]
 
@@ -218,6 +229,23 @@ def _as_one(part: pa.Array, kinds: set[pa.DataType]) -> pa.Array:
 def _is_number(kind: pa.DataType) -> bool:
     types = pa.types
     return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
+
+
+def _best_worst_ranks(best: pa.Array, worst: pa.Array, name: str) -> pa.Array:
+    """Return ranks of 1 for the best alternative of each row, -1 for the worst and none for the others.
+
+    Raises SchemaError if an alternative is both.
+    """
+    is_best, is_worst = np.asarray(best) == 1, np.asarray(worst) == 1
+    both = np.flatnonzero(is_best & is_worst)
+    if both.size:
+        row = both[0] // (len(is_best) // int(is_best.sum()))
+        raise SchemaError(
+            f"column {name!r}, row {row}: the best alternative is also the worst; {both.size} such rows. Correct or "
+            f"drop them."
+        )
+    ranks = is_best.astype(np.int64) - is_worst
+    return pa.array(ranks, mask=ranks == 0)
 
 
 def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outside: str | None) -> pa.Array:

@@ -29,7 +29,7 @@ from pcmcnet.errors import SchemaError, did_you_mean
 Label = str | int
 LONG_FORM_COLUMNS = ("choice_set", "chosen", "rank", "alternative", "available")
 
-_WIDE_ENTRIES = ("alternatives", "features", "chosen", "rank", "available", "choice_set")
+_WIDE_ENTRIES = ("alternatives", "features", "chosen", "worst", "rank", "available", "choice_set")
 
 
 def wide_roles(value: Any) -> dict[str, Any]:
@@ -58,7 +58,9 @@ def wide_roles(value: Any) -> dict[str, Any]:
 
 def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
     """Return the roles of the long form, derived from the roles of a wide table."""
-    optional = {role: role for role in ("chosen", "rank", "available") if role in wide}
+    choice = "rank" if "worst" in wide else "chosen"  # the best and the worst are ranks of the long form
+    optional = {role: role for role in ("rank", "available") if role in wide}
+    optional |= {choice: choice} if "chosen" in wide else {}
     return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **optional}
 
 
@@ -111,9 +113,9 @@ class Schema:
         Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. If None (default), the choices
         are unknown, as in a table for prediction.
     rank : str, optional
-        Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
-        alternatives with an empty rank are below all ranked ones. A ranking is read as a sequence of choices, which
-        stay together in splits. If None (default), the table has no rankings.
+        Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and the
+        worst may have rank -1. Alternatives with an empty rank are between the best and the worst. A ranking is read as
+        a sequence of choices, which stay together in splits. If None (default), the table has no rankings.
     alternative : str, optional
         Column with the label of the alternative, unique within a set. If None (default), alternatives have no labels.
     individual : list of str
@@ -158,8 +160,8 @@ class Schema:
         names and units. By default, no names or units are declared.
     wide : dict
         Roles of a wide table, given as arguments of ``ChoiceData.from_wide``: ``alternatives``, ``features``,
-        ``chosen``, ``rank``, ``available``, ``choice_set``. The other fields of the schema are the roles of the long
-        form. For a long table, ``wide`` is empty (default).
+        ``chosen``, ``worst``, ``rank``, ``available``, ``choice_set``. The other fields of the schema are the roles of
+        the long form. For a long table, ``wide`` is empty (default).
 
     Raises
     ------
