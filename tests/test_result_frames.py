@@ -8,6 +8,7 @@ import pytest
 
 import pcmcnet as pn
 from choice_tables import ROLES, trips
+from pcmcnet.datasets import market
 from pcmcnet.evaluation.model_bootstrap import BootstrapResult
 from pcmcnet.insight.context_effects import measure, search
 from pcmcnet.insight.demand import demand
@@ -46,6 +47,8 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
     scenario = pn.scenario(logit, data, "price *= 1.1 where mode == 'car'", revenue="price", cost="price")
     catalogue = {"mode": ["car", "bus"], "price": [2.0, 3.0], "minutes": [5.0, 4.0], "kind": ["slow", "fast"]}
     person = {"income": 1.0, "purpose": "work"}
+    roles = {"choice_set": "market", "counts": "sales", "alternative": "product", "features": ["price", "cost"]}
+    sales = pn.ChoiceData.from_long(market.simulate_shares(40, seed=0), **roles)
     responses = pn.elasticity(logit, data, "price")
     trial = TrialRecord(1, "complete", 1.0, {"hidden": (4, 4), "lr": 0.1}, None, 0.1, defaults=True)
     plan = pn.design({"price": [1, 2], "brand": ["a", "b", "c"]}, tasks=3, starts=1)
@@ -75,6 +78,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         pn.optimise_offers(logit, catalogue, {"income": [1.0], "purpose": ["work"]}, "price"),
         *(pn.likelihood_ratio(smaller, logit), pn.table([smaller, logit]), pn.delta(logit, "minutes / price")),
         pn.control_function(data, "price", instruments=["minutes"]),
+        pn.berry_inversion(sales, instruments=["cost"]),
         *(pn.bootstrap_errors(logit, data, 5, progress=False), pn.compare({"mnl": logit}, data, 2, progress=False)),
         pn.leaderboard({"toy": data}, {"mnl": pn.MNL(), "uniform": pn.Uniform()}, folds=2, progress=False),
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),

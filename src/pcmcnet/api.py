@@ -42,6 +42,7 @@ from pcmcnet.evaluation import (
     vuong,
     wald,
 )
+from pcmcnet.evaluation.berry_inversion import BerryEstimates, berry_inversion
 from pcmcnet.evaluation.model_bootstrap import BootstrapResult, bootstrap
 from pcmcnet.evaluation.sequential_prediction import predict_sequence
 from pcmcnet.insight.elasticity import elasticity
@@ -101,6 +102,7 @@ __all__ = [
     "MNL",
     "MODELS",
     "PCMC",
+    "BerryEstimates",
     "Boosted",
     "BootstrapErrors",
     "BootstrapResult",
@@ -156,6 +158,7 @@ __all__ = [
     "Tuning",
     "Uniform",
     "WithConstants",
+    "berry_inversion",
     "bootstrap",
     "bootstrap_errors",
     "calibrate_constants",

@@ -249,7 +249,7 @@ def test_an_order_with_ties_is_refused() -> None:
     """Two persons may choose in the same week; one person may not."""
     pn.history(panel([("x", 1, "a"), ("y", 1, "a")]), order="week")
     with pytest.raises(
-        SchemaError, match=r"person 'y' has two choices at the same time \(1\); 1 such pairs.*order=None"
+        SchemaError, match=r"person 'y' has two choices at the same time \(1\); 1 such pairs in all.*order=None"
     ):
         pn.history(panel([("x", 1, "a"), ("y", 1, "a"), ("y", 1, "b")]), order="week")
     past, data = panel([("y", 4, "a")]), panel([("x", 4, "a"), ("y", 4, "b")])

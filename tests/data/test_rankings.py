@@ -130,7 +130,9 @@ def test_the_worst_is_compared_with_each_remaining_alternative(
 
 
 def test_rankings_with_the_worst_are_written_as_ranks() -> None:
-    rows = table([1, UNRANKED, -1, UNRANKED], [-2, 2, UNRANKED, 1, UNRANKED, -1], [2, 1, UNRANKED], [UNRANKED, 1, UNRANKED])
+    rows = table(
+        [1, UNRANKED, -1, UNRANKED], [-2, 2, UNRANKED, 1, UNRANKED, -1], [2, 1, UNRANKED], [UNRANKED, 1, UNRANKED]
+    )
     data = read(rows)
     frame = data.to_frame()
     assert frame["place"].fillna(0).tolist() == [r or 0 for r in rows["place"]]
@@ -209,7 +211,7 @@ def test_wide_tables_name_the_best_and_the_worst() -> None:
     coded = {**rows, "best": [2, 1], "worst": [4, 3]}
     numbers = {**roles, "alternatives": dict(zip("abcd", (1, 2, 3, 4), strict=True))}
     assert shown(ChoiceData.from_wide(coded, chosen="best", worst="worst", **numbers)) == shown(data)
-    with pytest.raises(SchemaError, match=r"'worst', row 1: the best alternative is also the worst; 1 such rows"):
+    with pytest.raises(SchemaError, match=r"'worst', row 1: the best alternative is also the worst; 1 such row"):
         ChoiceData.from_wide({**rows, "worst": ["d", "a"]}, chosen="best", worst="worst", **roles)
     with pytest.raises(SchemaError, match="'worst' needs chosen=<column with the best alternative>"):
         ChoiceData.from_wide(rows, worst="worst", **roles)

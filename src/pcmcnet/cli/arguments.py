@@ -91,6 +91,7 @@ _ROLES = {
     "choice_set": "Column with the id of the choice set.",
     "chosen": "Column that is 1 for the chosen alternative and 0 for the others.",
     "rank": "Instead of --chosen: column with the rank of the alternative, 1 for the best and -1 for the worst.",
+    "counts": "Instead of --chosen: column with the number of choices of the alternative in a market.",
     "alternative": "Column with the label of the alternative.",
     "person": "Column with the id of the person. Choice sets of a person stay together in splits.",
     "individual": "Comma-separated columns that are constant within a choice set.",
@@ -182,7 +183,7 @@ def schema_of_command(params: Mapping[str, Any], purpose: str) -> Schema:
     """Return the schema in a command's parameters. Raise SchemaError if no column is declared to hold the choices."""
     schema = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
     if schema.choices is None:
-        raise SchemaError(f"{purpose} needs the choices: add --chosen COLUMN or --rank COLUMN.")
+        raise SchemaError(f"{purpose} needs the choices: add --chosen COLUMN, --rank COLUMN or --counts COLUMN.")
     return schema
 
 

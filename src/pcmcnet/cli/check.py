@@ -86,7 +86,7 @@ def _role_lines(schema: Schema) -> list[str]:
 
 def _role_options(schema: Schema) -> dict[str, tuple[str, ...]]:
     """Return the options that declare the roles of a long table, with their columns."""
-    single = ("choice_set", "chosen", "rank", "alternative", "person", "available", "weight")
+    single = ("choice_set", "chosen", "rank", "counts", "alternative", "person", "available", "weight")
     roles = {role: (getattr(schema, role),) for role in single if getattr(schema, role) is not None}
     roles |= {role: getattr(schema, role) for role in ("individual", "features") if getattr(schema, role)}
     return {f"--{role.replace('_', '-')}": columns for role, columns in roles.items()}

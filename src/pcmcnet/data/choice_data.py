@@ -132,7 +132,8 @@ class ChoiceData:
     individual : dict of columns
         Columns of length S that describe the individual.
     keep : dict of columns
-        Columns of length S that models do not use: the ``keep`` columns, the persons and the ranking ids.
+        Columns of length S that models do not use: the ``keep`` columns, the persons, and the ids of rankings or
+        markets.
     rows : array of int, (N,)
         Table row of each available alternative.
     hidden_rows, hidden_sets : array of int
@@ -171,6 +172,7 @@ class ChoiceData:
         choice_set: str,
         chosen: str | None = None,
         rank: str | None = None,
+        counts: str | None = None,
         alternative: str | None = None,
         individual: Sequence[str] = (),
         features: Sequence[str] = (),
@@ -202,6 +204,10 @@ class ChoiceData:
             Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and
             the worst may have rank -1. Alternatives with an empty rank are between the best and the worst. A ranking is
             read as a sequence of choices. If None (default), the table has no rankings.
+        counts : str, optional
+            Column with the number of choices of the alternative, used instead of ``chosen`` in tables of markets. Each
+            set is read as one choice set for each chosen alternative, with the count as its weight. If None (default),
+            the table has no counts.
         alternative : str, optional
             Column with the label of the alternative, unique within a set. If None (default), alternatives have no
             labels.
@@ -270,6 +276,7 @@ class ChoiceData:
             choice_set=choice_set,
             chosen=chosen,
             rank=rank,
+            counts=counts,
             alternative=alternative,
             individual=individual,  # type: ignore[arg-type]  # any sequence; the schema makes tuples
             features=features,  # type: ignore[arg-type]
@@ -321,6 +328,7 @@ class ChoiceData:
         chosen: str | None = None,
         worst: str | None = None,
         rank: str | Mapping[Any, str | float] | None = None,
+        counts: str | Mapping[Any, str | float] | None = None,
         alternatives: Sequence[str | int] | Mapping[Any, Any],
         features: Mapping[str, str | Mapping[Any, str | float]],
         individual: Sequence[str] = (),
@@ -352,6 +360,9 @@ class ChoiceData:
         worst : str, optional
             Column that names the worst alternative, if ``chosen`` names the best one. If None (default), the worst
             alternative is unknown.
+        counts : str or dict, optional
+            Columns with the number of choices of each alternative in a market, given in the same form as ``features``
+            and used instead of ``chosen``. If None (default), each row is a single choice.
         alternatives : list or dict
             Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``, or a
             mapping from each label to its value in ``chosen``.
@@ -422,6 +433,7 @@ class ChoiceData:
             chosen=chosen,
             worst=worst,
             rank=rank,
+            counts=counts,
             alternatives=alternatives,
             features=features,
             individual=individual,
@@ -596,9 +608,9 @@ class ChoiceData:
             machine has only one core.
         **roles
             Roles of the columns, given with the keywords of :meth:`from_long`: ``choice_set`` (required), ``chosen``,
-            ``rank``, ``alternative``, ``individual``, ``features``, ``categorical``, ``available``, ``weight``,
-            ``person``, ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds``, ``signs`` and ``columns``, with the
-            same defaults. Scans support neither ``rank`` nor ``outside``.
+            ``rank``, ``counts``, ``alternative``, ``individual``, ``features``, ``categorical``, ``available``,
+            ``weight``, ``person``, ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds``, ``signs`` and
+            ``columns``, with the same defaults. Scans do not support ``rank``, ``counts`` and ``outside``.
 
         Returns
         -------
@@ -968,7 +980,7 @@ class ChoiceData:
             If ``by`` is neither an individual-level nor a kept column.
         """
         by = self.schema.group_column if by is None else by
-        if by is None or (isinstance(by, str) and by == self.schema.choice_set and self.schema.rank is None):
+        if by is None or (isinstance(by, str) and by == self.schema.choice_set and not self.schema.has_several_choices):
             return np.arange(len(self))
         if isinstance(by, str):
             columns = {**self.individual, **self.keep}

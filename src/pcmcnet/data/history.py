@@ -367,7 +367,7 @@ def _column_times(data: ChoiceData, order: str) -> Floats:
     if bad.size:
         raise SchemaError(
             f"order: column {order!r}, choice set {data.set_ids[bad[0]]}: expected a number or a date such as "
-            f"2024-03-01, got {column.plain()[bad[0]]!r}; {bad.size} such sets. Correct or drop them."
+            f"2024-03-01, got {column.plain()[bad[0]]!r}; {bad.size} in all. Correct or drop them."
         )
     return times
 
@@ -391,7 +391,7 @@ def _require_no_ties(person: Ints, time: Floats, names: Sequence[str], order: st
         name, moment = names[person[tied[0]]], time[tied[0]]
         raise SchemaError(
             f"order: column {order!r}: person {name!r} has two choices at the same time ({moment:g}); {len(tied)} such "
-            f"pairs. Give each choice of a person a different value, for example by adding the time of day, or pass "
+            f"pairs in all. Give each choice of a person a different value, for example by adding the time of day, or pass "
             f"order=None if the sets of the table are in order."
         )
 

@@ -2,7 +2,8 @@
 
 The table has the column names of the schema and one row per alternative, in the order of the table that was read.
 Unavailable alternatives keep their rows, but their features and labels are missing, because they are not stored.
-Outside options have rows only if the alternatives have labels. Rankings have one row per alternative, with its rank.
+Outside options have rows only if the alternatives have labels. Rankings and markets have one row per alternative, with
+its rank or count. The counts of a market include the weight of its set, if there is one, so the weight becomes 1.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pcmcnet.arrays import Ints
 from pcmcnet.data.column_reader import MISSING_CATEGORY
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
+from pcmcnet.data.counts import markets
 from pcmcnet.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,10 +34,12 @@ def long_table(data: ChoiceData) -> pa.Table:
     InputError
         If two choice sets have the same id, or if some choices of a ranking are not in the data.
     """
-    # 1. Rankings become sets of all their alternatives again.
-    ranks = None
+    # 1. Rankings and markets become sets of all their alternatives again.
+    ranks = counts = None
     if data.schema.rank is not None:
         data, ranks = _rankings(data)
+    elif data.schema.counts is not None:
+        data, counts = markets(data)
     if len(np.unique(data.set_ids)) < len(data):
         raise InputError("two choice sets have the same id, so a long table cannot separate them: rename the ids.")
     # 2. Order the rows as in the table: the alternatives, except outside options without a label, and hidden rows.
@@ -55,6 +59,8 @@ def long_table(data: ChoiceData) -> pa.Table:
         columns[schema.chosen] = pa.array(is_chosen[alternative])
     if schema.rank is not None:
         columns[schema.rank] = _ranks(ranks).take(alternatives)
+    if schema.counts is not None:
+        columns[schema.counts] = pa.array(counts).take(alternatives)
     if schema.alternative is not None and data.labels is not None:
         columns[schema.alternative] = _labels(data, data.labels, alternative, sets)
     if schema.available is not None:

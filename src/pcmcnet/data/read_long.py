@@ -19,6 +19,7 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.column_reader import ChunkContext, ColumnReader, categorical_inputs, require_exact_ids
 from pcmcnet.data.columns.arrays import Categorical, Column, array_to_numpy
 from pcmcnet.data.columns.distinct import UNREADABLE, distinct, renumber_by_first_row, similar_values
+from pcmcnet.data.counts import choices_of_counts, read_counts
 from pcmcnet.data.files.tabular import folder_of, read_table
 from pcmcnet.data.kinds.contents import read_contents
 from pcmcnet.data.outside import add_outside_rows, blank_outside_features
@@ -121,6 +122,7 @@ def read_long(
     # 3. Read choices, ranks, labels, weights and persons.
     chosen = None if schema.chosen is None else _chosen(reader, everything.at(hidden), schema, sets)
     ranks = None if schema.rank is None else read_ranks(reader, everything.at(hidden), schema.rank, sets)
+    counts = None if schema.counts is None else read_counts(reader, everything.at(hidden), schema.counts, sets)
     labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets)
     weights = _weights(reader, schema, sets)
     if schema.person is not None:
@@ -148,7 +150,9 @@ def read_long(
     }
     if schema.outside is not None:
         fields = blank_outside_features(fields, n_rows)
-    # 5. A ranking becomes a sequence of choices.
+    # 5. A ranking becomes a sequence of choices, and a market one choice set for each chosen alternative.
+    if counts is not None:
+        return choices_of_counts(fields, counts)
     return fields if ranks is None else explode(fields, ranks)
 
 

@@ -27,6 +27,7 @@ def to_long(
     chosen: str | None = None,
     worst: str | None = None,
     rank: Place | None = None,
+    counts: Place | None = None,
     available: Place | None = None,
     choice_set: str | None = None,
     weight: str | None = None,
@@ -56,6 +57,7 @@ def to_long(
         schema,
         chosen=None if chosen is None or worst is not None else "chosen",
         rank=None if rank is None and worst is None else "rank",
+        counts=None if counts is None else "counts",
         alternative="alternative",
         outside=outside,
         available=None if available is None else "available",
@@ -65,7 +67,7 @@ def to_long(
     text_roles = {"chosen", "worst"} if any(isinstance(code, str) for code in codes.values()) else set()
     if outside is not None:
         codes = {**codes, outside: codes.get(outside, outside)}
-    places = _places(features, {"available": available, "rank": rank}, codes, outside)
+    places = _places(features, {"available": available, "rank": rank, "counts": counts}, codes, outside)
     for choice in (chosen, worst):
         _require_apart(schema, places, chosen=choice, choice_set=choice_set)
     # 2. Read all columns with a role.
@@ -87,7 +89,7 @@ def to_long(
     elif flags is not None:
         long["rank"] = _best_worst_ranks(flags, _flags(arrow[worst], codes, name=str(worst), outside=None), str(worst))
     wide = {"alternatives": codes, "features": features, "chosen": chosen, "worst": worst, "rank": rank}
-    wide["available"] = available
+    wide |= {"counts": counts, "available": available}
     return pa.table(long), replace(schema, wide={**wide, "choice_set": choice_set})
 
 
@@ -97,7 +99,7 @@ def long_form(table: Any, schema: Schema) -> pa.Table | None:
         return None
     wide = dict(schema.wide)
     if schema.choices is None:
-        wide = {role: place for role, place in wide.items() if role not in ("chosen", "worst", "rank")}
+        wide = {role: place for role, place in wide.items() if role not in ("chosen", "worst", "rank", "counts")}
     shared = ("individual", "categorical", "weight", "person", "keep", "outside", "missing", "kinds", "signs")
     return to_long(table, **wide, **{role: getattr(schema, role) for role in shared})[0]
 
@@ -153,7 +155,7 @@ def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice
     example, the car is available to car owners.
     """
     by_role = {name: {place for place in row if isinstance(place, str)} for name, row in places.items()}
-    available, ranked = by_role.pop("available", set()), by_role.pop("rank", set())
+    available, ranked, counted = (by_role.pop(role, set()) for role in ("available", "rank", "counts"))
     features = set().union(*by_role.values())
     inputs = features.union(schema.individual)
     for columns, role, place in (
@@ -169,6 +171,7 @@ def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice
     named_twice = {
         "available": available & features,
         "rank": ranked & (inputs | available),
+        "counts": counted & (inputs | available),
         "weight": inputs & {schema.weight},
         "person": inputs & {schema.person},
     }
@@ -241,7 +244,7 @@ def _best_worst_ranks(best: pa.Array, worst: pa.Array, name: str) -> pa.Array:
     if both.size:
         row = both[0] // (len(is_best) // int(is_best.sum()))
         raise SchemaError(
-            f"column {name!r}, row {row}: the best alternative is also the worst; {both.size} such rows. Correct or "
+            f"column {name!r}, row {row}: the best alternative is also the worst; {such_rows(both.size)}. Correct or "
             f"drop them."
         )
     ranks = is_best.astype(np.int64) - is_worst

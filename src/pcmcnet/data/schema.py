@@ -27,9 +27,9 @@ from pcmcnet.errors import SchemaError, did_you_mean
 # not have, as a mapping of plain JSON values. The schema saves it, so that further wide tables are read alike.
 
 Label = str | int
-LONG_FORM_COLUMNS = ("choice_set", "chosen", "rank", "alternative", "available")
+LONG_FORM_COLUMNS = ("choice_set", "chosen", "rank", "counts", "alternative", "available")
 
-_WIDE_ENTRIES = ("alternatives", "features", "chosen", "worst", "rank", "available", "choice_set")
+_WIDE_ENTRIES = ("alternatives", "features", "chosen", "worst", "rank", "counts", "available", "choice_set")
 
 
 def wide_roles(value: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def wide_roles(value: Any) -> dict[str, Any]:
 def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
     """Return the roles of the long form, derived from the roles of a wide table."""
     choice = "rank" if "worst" in wide else "chosen"  # the best and the worst are ranks of the long form
-    optional = {role: role for role in ("rank", "available") if role in wide}
+    optional = {role: role for role in ("rank", "counts", "available") if role in wide}
     optional |= {choice: choice} if "chosen" in wide else {}
     return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **optional}
 
@@ -95,10 +95,10 @@ Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]
 Sign = Literal["+", "-"]
 
-_SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
+_SINGLE = ("choice_set", "chosen", "rank", "counts", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
 # Fields added in later releases, written only if they are set: dicts of tables without them stay the same.
-_LATER_FIELDS = ("rank", "person", "outside", "kinds", "columns", "wide", "signs")
+_LATER_FIELDS = ("rank", "counts", "person", "outside", "kinds", "columns", "wide", "signs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +116,10 @@ class Schema:
         Column with the rank of the alternative, used instead of ``chosen``. The best alternative has rank 1, and the
         worst may have rank -1. Alternatives with an empty rank are between the best and the worst. A ranking is read as
         a sequence of choices, which stay together in splits. If None (default), the table has no rankings.
+    counts : str, optional
+        Column with the number of choices of the alternative, used instead of ``chosen`` in tables of markets. Each set
+        is read as one choice set for each chosen alternative, with the count as its weight. These sets stay together in
+        splits. If None (default), the table has no counts.
     alternative : str, optional
         Column with the label of the alternative, unique within a set. If None (default), alternatives have no labels.
     individual : list of str
@@ -172,6 +176,7 @@ class Schema:
     choice_set: str
     chosen: str | None = None
     rank: str | None = None
+    counts: str | None = None
     alternative: str | None = None
     individual: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
@@ -216,7 +221,13 @@ class Schema:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
         if self.chosen is not None and self.rank is not None:
             raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) are mutually exclusive: keep one.")
-        for role in ("chosen", "rank", "available", "weight", "person"):
+        for role in ("chosen", "rank", "outside"):
+            if self.counts is not None and getattr(self, role) is not None:
+                remedy = "keep one" if role != "outside" else "add a row for the outside option, with its count"
+                raise SchemaError(
+                    f"counts ({self.counts!r}) and {role} ({getattr(self, role)!r}) are mutually exclusive: {remedy}."
+                )
+        for role in ("chosen", "rank", "counts", "available", "weight", "person"):
             if (name := getattr(self, role)) in inputs:
                 why = ", or a model would memorise the persons" if role == "person" else ""
                 raise SchemaError(
@@ -303,18 +314,24 @@ class Schema:
 
     @property
     def choices(self) -> str | None:
-        """Column with the choices (``chosen`` or ``rank``), or None if the choices are unknown."""
-        return self.rank if self.chosen is None else self.chosen
+        """Column with the choices (``chosen``, ``rank`` or ``counts``), or None if the choices are unknown."""
+        columns = (self.chosen, self.rank, self.counts)
+        return next((column for column in columns if column is not None), None)
+
+    @property
+    def has_several_choices(self) -> bool:
+        """Whether a set of the table is read as several choice sets, as a ranking or a market is."""
+        return self.rank is not None or self.counts is not None
 
     @property
     def group_column(self) -> str | None:
-        """Column that keeps sets together in splits: the person column, otherwise the ranking id, otherwise None."""
-        return self.choice_set if self.person is None and self.rank is not None else self.person
+        """Column that keeps sets together in splits: the person column, the id of a ranking or market, or None."""
+        return self.choice_set if self.person is None and self.has_several_choices else self.person
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
-        """Set-level columns that models do not use, without duplicates: ``keep``, ``person``, and the ranking ids."""
-        ranking = None if self.rank is None else self.choice_set
+        """Set-level columns that models do not use: ``keep``, ``person``, and the ids of rankings or markets."""
+        ranking = self.choice_set if self.has_several_choices else None
         return tuple(dict.fromkeys([*self.keep, *(name for name in (self.person, ranking) if name is not None)]))
 
     @property
@@ -339,7 +356,7 @@ class Schema:
     def number_columns(self) -> frozenset[str]:
         """Columns that are read as numbers. The categorical columns of the schema must already be resolved."""
         names = {*(self.categorical or ()), *self.contents}
-        flags = {self.chosen, self.rank, self.available, self.weight} - {None}
+        flags = {self.chosen, self.rank, self.counts, self.available, self.weight} - {None}
         return frozenset({*self.individual, *self.features} - names) | cast("set[str]", flags)
 
     @property
@@ -355,10 +372,10 @@ class Schema:
 
     def for_prediction(self) -> Schema:
         """Return the schema of a table for prediction, which has no choices, weights, persons or kept columns."""
-        removed = {self.chosen, self.rank, self.weight, *self.kept_columns}
+        removed = {self.chosen, self.rank, self.counts, self.weight, *self.kept_columns}
         removed -= {*self.individual, *self.features, self.alternative, self.choice_set}
         named = {name: words for name, words in self.named.items() if name not in removed}
-        return replace(self, chosen=None, rank=None, weight=None, person=None, keep=(), named=named)
+        return replace(self, chosen=None, rank=None, counts=None, weight=None, person=None, keep=(), named=named)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values. Fields added in later releases are left out unless they are set."""

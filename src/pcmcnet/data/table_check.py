@@ -128,7 +128,7 @@ def _long_schema(columns: Sequence[ColumnFacts], given: Mapping[str, Any]) -> tu
     roles = guess_roles(columns, given)
     if "choice_set" not in roles:
         return None, [TableFinding(True, "no column with ids of choice sets was found: name it (choice_set)")]
-    if not {"chosen", "rank"} & roles.keys():
+    if not {"chosen", "rank", "counts"} & roles.keys():
         text = "no column of 0 and 1 with one 1 in most choice sets was found: name it (chosen)"
         return None, [*_set_findings(columns, roles), TableFinding(True, text)]
     return Schema.from_dict(roles), list(_set_findings(columns, roles))
@@ -221,7 +221,7 @@ def guess_roles(columns: Sequence[ColumnFacts], given: Mapping[str, Any]) -> dic
     """Return the given roles and, for the other columns, guessed roles."""
     roles: dict[str, Any] = {role: value for role, value in given.items() if value is not None}
     by_name = {column.name: column for column in columns}
-    if "choice_set" not in roles or not {"chosen", "rank"} & roles.keys():
+    if "choice_set" not in roles or not {"chosen", "rank", "counts"} & roles.keys():
         roles |= _guess_choices(columns, roles)
     if roles.get("choice_set") not in by_name:
         return roles
@@ -274,7 +274,7 @@ def _guess_choices(columns: Sequence[ColumnFacts], given: Mapping[str, Any]) -> 
     """Return the columns with the ids of the sets and with the choices, or one of them if the other is given."""
     ids = [c for c in columns if c.name == given.get("choice_set", c.name) and (c.is_id or "choice_set" in given)]
     flags = [c for c in columns if c.name == given.get("chosen", c.name) and c.flags is not None]
-    flags = [] if "rank" in given else flags
+    flags = [] if {"rank", "counts"} & given.keys() else flags
     best: tuple[float, dict[str, Any]] = (0.0, {})
     for column in ids:
         n_sets = len(column.values)

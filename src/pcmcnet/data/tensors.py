@@ -126,7 +126,7 @@ def _coded(side: SideEncoder, columns: Columns, device: torch.device) -> tuple[C
 
 def can_encode_rows(schema: Schema) -> bool:
     """Return True if ``encode_rows`` supports the schema, which must not declare roles that need further checks."""
-    roles = (schema.available, schema.outside, schema.rank, schema.weight, schema.chosen)
+    roles = (schema.available, schema.outside, schema.rank, schema.counts, schema.weight, schema.chosen)
     return not (schema.contents or schema.wide or any(role is not None for role in roles))
 
 

@@ -201,7 +201,8 @@ def resampled_units(sets: ChoiceData, by: str | ArrayLike | None) -> ResampledUn
         raise InputError("the bootstrap needs at least two groups of choice sets: choose another column.")
     if not isinstance(column, str):
         return ResampledUnits(groups, "groups", n_units)
-    names = {schema.person: "persons", schema.choice_set: "choice sets" if schema.rank is None else "rankings"}
+    sets_of_table = "rankings" if schema.rank is not None else "choice sets" if schema.counts is None else "markets"
+    names = {schema.person: "persons", schema.choice_set: sets_of_table}
     return ResampledUnits(groups, names.get(column, f"groups of column {column!r}"), n_units)
 
 

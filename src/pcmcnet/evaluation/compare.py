@@ -469,7 +469,7 @@ def _with_test_part(data: ChoiceData, test: Any) -> ChoiceData:
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
     """Return the column or values by which sets are grouped, or None if each set is a separate group."""
     by = schema.group_column if by is None else by
-    is_separate = isinstance(by, str) and by == schema.choice_set and schema.rank is None
+    is_separate = isinstance(by, str) and by == schema.choice_set and not schema.has_several_choices
     return None if is_separate else by
 
 

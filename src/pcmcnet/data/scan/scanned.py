@@ -165,6 +165,8 @@ class ScannedData(ChunkedData):
             )
         if schema.rank is not None:
             raise SchemaError("scan does not support rankings: use ChoiceData.from_long.")
+        if schema.counts is not None:
+            raise SchemaError("scan does not support counts: use ChoiceData.from_long.")
         if schema.outside is not None:
             raise SchemaError(
                 f"scan does not support an outside option: add rows for {schema.outside!r} to the table, or use "

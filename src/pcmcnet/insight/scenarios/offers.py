@@ -40,6 +40,7 @@ from pcmcnet.insight.scenarios.language import (
 _ROLES = {  # roles of columns that a change cannot set, and what to do instead
     "chosen": "the choices, which a scenario predicts",
     "rank": "the ranking, which a scenario cannot change",
+    "counts": "the number of choices, which a scenario cannot change",
     "outside_feature": "the indicator of the outside option, which a scenario cannot change",
     "choice_set": "the ids of the choice sets, which a scenario cannot change",
     "available": "the availability: to change the offer, use remove where ... or add ... like ...",

@@ -70,7 +70,7 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
         return first_choices(require_data(model, data))
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     if not schema.has_choices_in(rows.column_names):
-        schema = replace(schema, chosen=None, rank=None)
+        schema = replace(schema, chosen=None, rank=None, counts=None)
     columns = set((rows := read_wide.long_form(rows, schema) or rows).column_names)
     absent = {role: None for role in ("weight", "person") if getattr(schema, role) not in columns}
     extra = [name for name in dict.fromkeys(named) if name in columns and name not in schema.columns]

@@ -56,8 +56,13 @@ class Persons:
 
     @classmethod
     def of(cls, sets: ChoiceData, by: ClassesBy) -> Persons:
-        """Return the persons of the table, where each choice set is a separate person if ``by`` is "set"."""
+        """Return the persons of the table, where each choice set is a separate person if ``by`` is "set".
+
+        In a table of markets, the customers of a market are different persons.
+        """
         groups = sets.groups(None if by == "person" else sets.schema.choice_set)
+        if sets.schema.counts is not None and (by == "set" or sets.schema.person is None):
+            groups = np.arange(len(sets))
         _, first, number = np.unique(groups, return_index=True, return_inverse=True)
         differing = {name: _differing(stored_values(column), first[number]) for name, column in sets.individual.items()}
         varying = {name: str(sets.set_ids[at[0]]) for name, at in differing.items() if at.size}

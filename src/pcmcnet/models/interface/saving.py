@@ -426,6 +426,7 @@ def _card(model: ChoiceModel, name: str) -> str:
         "choice set": schema.choice_set,
         "chosen": schema.chosen,
         "rank": schema.rank,
+        "counts": schema.counts,
         "alternative": schema.alternative,
         "individual": ", ".join(schema.individual) or "none",
         "features": ", ".join(schema.features) or "none",
