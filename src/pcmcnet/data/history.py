@@ -391,8 +391,8 @@ def _require_no_ties(person: Ints, time: Floats, names: Sequence[str], order: st
         name, moment = names[person[tied[0]]], time[tied[0]]
         raise SchemaError(
             f"order: column {order!r}: person {name!r} has two choices at the same time ({moment:g}); {len(tied)} such "
-            f"pairs in all. Give each choice of a person a different value, for example by adding the time of day, or pass "
-            f"order=None if the sets of the table are in order."
+            f"pairs in all. Give each choice of a person a different value, for example by adding the time of day, or "
+            f"pass order=None if the sets of the table are in order."
         )
 
 
