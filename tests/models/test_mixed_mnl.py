@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pcmcnet as pn
 from choice_tables import PANEL, ROLES, logit_choices, normal_tastes, panel, read, trips
@@ -147,6 +149,25 @@ def test_several_starts_are_no_worse_than_one(seed: int) -> None:
     assert starts.starts == 5
     assert five.summary().facts["starts"] == str(starts)
     assert one.summary().facts["starts"] == "1 of 1 starts ended at this maximum"
+
+
+def test_more_starts_are_no_worse_than_fewer() -> None:
+    """Two maxima, of -232.330 and -232.104: the sixth start is the first that ends at the second one."""
+    data = read(panel(30, correlated_tastes, 5), **PANEL)
+    options: dict[str, Any] = {"random": {"x": "normal", "y": "normal"}, "correlated": True, "draws": 200}
+    fits = [MixedMNL(**options, starts=starts).fit(data, progress=False) for starts in (1, 3, 6, 9)]
+    values = [fit.estimates_.log_likelihood for fit in fits]
+    assert values == sorted(values)
+    assert values[-1] > values[0]
+
+
+@given(st.lists(st.integers(-8, 0), min_size=1, max_size=12), st.data())
+def test_starts_that_continue_do_so_if_there_are_more_starts(values: list[int], data: st.DataObject) -> None:
+    fewer = data.draw(st.integers(1, len(values)))
+    finished = mixed_likelihood.starts_to_finish(values, 0.5)
+    part = mixed_likelihood.starts_to_finish(values[:fewer], 0.5)
+    assert finished[: len(part)] == part
+    assert {values[k] for k in finished} >= {*sorted({*values})[-3:]}
 
 
 def test_failed_starts_are_skipped_if_another_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,9 +106,9 @@ class MixedMNLConfig(LogitConfig):
         Unit that has its own coefficients: a "person", with the same coefficients in all choice sets (panel), or each
         choice "set". Default "auto": persons if the table declares them, else choice sets.
     starts
-        Number of starting points of the maximisation: one near the multinomial logit, and random points around it. The
-        best three of the maxima with few draws, and that of the first start, continue with all draws. Default "auto":
-        5, or 1 if ``start`` contains all parameters.
+        Number of starting points of the maximisation: one near the multinomial logit, and random points around it. A
+        start continues with all draws if its maximum with few draws is among the best three so far, so more starts are
+        never worse. Default "auto": 5, or 1 if ``start`` contains all parameters.
     prior
         Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. The prior
         keeps the estimates finite and is not included in the standard errors. A value of 0 means no prior. Default

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
@@ -388,11 +388,11 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 # error.
 #
 # From each start, Newton's method with the exact Hessian finds a maximum with few draws, in float32. The search then
-# continues with all draws from the best three of these maxima, and from the maximum of the first start. A few more
-# iterations find the maximum to the precision of float64: the likelihood and its gradient are in float64, and the
-# Hessian, which only sets the direction, in float32. The best maximum with few draws is often not the best with all
-# draws: on swissmetro with four correlated normal coefficients, starts that end at -3498.6 and -3499.9 with 100 draws
-# end at -3499.8 and -3493.3 with 200. The first start always continues, so more starts are never worse than one.
+# continues with all draws from each start whose maximum is among the best three so far. A few more iterations find the
+# maximum to the precision of float64: the likelihood and its gradient are in float64, and the Hessian, which only sets
+# the direction, in float32. The best maximum with few draws is often not the best with all draws: on swissmetro with
+# four correlated normal coefficients, starts that end at -3498.6 and -3499.9 with 100 draws end at -3499.8 and -3493.3
+# with 200. The starts that continue do so whatever starts follow, so more starts are never worse than fewer.
 #
 # The estimates still depend on the draws. A second set of draws shows how much, by its log-likelihood at the estimates
 # and the Newton step towards its maximum.
@@ -404,7 +404,7 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 _FIRST_DRAWS = 100  # draws of the first search
 _FIRST_TOLERANCE = 1e-5  # least gain of a step, relative to the log-likelihood, with the first draws
 _TOLERANCE = 1e-12  # ... and with all draws
-_FINISHED = 3  # maxima with few draws from which the search continues with all draws
+_FINISHED = 3  # best maxima with few draws, among the starts so far, from which the search continues with all draws
 _SMALL = 2**20  # utilities in all draws up to which the Hessian is in float64, at little cost
 
 Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of the set of draws -> likelihood
@@ -424,12 +424,30 @@ class SimulatedMaximum(Maximum):
 
 
 class _StartRun(NamedTuple):
-    """The maximum that a start reached."""
+    """A start, and the maximum that it has reached."""
 
     value: float  # log-likelihood
     steps: int
     x: Floats  # (P,)
     start: int  # index of the start
+
+
+def starts_to_finish(values: Sequence[float], tolerance: float) -> list[int]:
+    """Return the starts from which the search continues with all draws, given their maxima with few draws.
+
+    These are the starts of the best three different maxima of the first n starts, for every n. So the starts that
+    continue still do so if there are more starts.
+
+    Examples
+    --------
+    >>> starts_to_finish([-9, -8, -7, -6, -6.01, -9, -5], tolerance=0.1)
+    [0, 1, 2, 3, 6]
+    """
+    finished: list[int] = []
+    for n in range(1, len(values) + 1):
+        groups = group_by_maximum(values[:n], tolerance)
+        finished += [min(group) for group in groups[:_FINISHED] if not {*group} & {*finished}]
+    return finished
 
 
 @dataclass(frozen=True)
@@ -447,27 +465,25 @@ class SimulatedSearch:
     def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
         """Return the best maximum that is reached from several starts."""
         # 1. Few draws, in float32: most of the way at a fraction of the cost.
-        runs, failed = self._first_search(starts)
-        groups = group_by_maximum([run.value for run in runs], SAME_MAXIMUM - _FIRST_TOLERANCE * runs[0].value)
-        # 2. All draws, from the best maxima and that of the first start: the last iterations, with the likelihood in
-        #    float64. The Hessian only sets the direction.
-        finished = groups[:_FINISHED] + [group for group in groups[_FINISHED:] if 0 in group]
+        begin = [_StartRun(-math.inf, 0, x, k) for k, x in enumerate(starts)]
+        first_draws = min(_FIRST_DRAWS, self.draws)
+        runs, failed = self._search(self.make(first_draws, 0), begin, ("float32", "float32"), _FIRST_TOLERANCE)
+        values, tolerance = [run.value for run in runs], SAME_MAXIMUM - _FIRST_TOLERANCE * runs[0].value
+        # 2. All draws, from the best maxima: the last iterations, with the likelihood in float64. The Hessian only sets
+        #    the direction.
         likelihood = self.make(self.draws, 0)
         hessian_precision: Precision = "float64" if len(likelihood.z) * self.draws <= _SMALL else "float32"
-        ends = []
-        for group in finished:
-            first = runs[0 if 0 in group else group[0]]
-            x, more = self._maximise(likelihood, first.x, "float64", hessian_precision, _TOLERANCE)
-            value = float(self.weights @ likelihood.evaluate(x, "float64", scores=False)[0])
-            log.info("%d draws: log-likelihood %.3f after %d more iterations", self.draws, value, more)
-            ends.append(_StartRun(value, first.steps + more, x, first.start))
+        finished = [runs[k] for k in starts_to_finish(values, tolerance)]
+        ends, failed_later = self._search(likelihood, finished, ("float64", hessian_precision), _TOLERANCE)
         best, *others = group_by_maximum([end.value for end in ends])
         _, steps, x, _ = ends[best[0]]
+        ended_at_best = {ends[k].start for k in best}
+        groups = [{runs[k].start for k in group} for group in group_by_maximum(values, tolerance)]
         record = StartsRecord(
             starts=len(starts),
-            at_maximum=sum(len(finished[k]) for k in best),
+            at_maximum=sum(len(group) for group in groups if group & ended_at_best),
             next_best=ends[others[0][0]].value if others else None,
-            failed=failed,
+            failed=failed + failed_later,
         )
         # 3. Scores and Hessian for the standard errors, without the prior.
         hessian = self._hessian(likelihood, x, hessian_precision)
@@ -498,23 +514,29 @@ class SimulatedSearch:
             diverges=diverges,
         )
 
-    def _first_search(self, starts: Floats) -> tuple[list[_StartRun], int]:
-        """Maximise with few draws from each start, and return the maxima and the number of starts without one.
+    def _search(
+        self,
+        likelihood: SimulatedLikelihood,
+        starts: Sequence[_StartRun],
+        precisions: tuple[Precision, Precision],
+        enough: float,
+    ) -> tuple[list[_StartRun], int]:
+        """Maximise from each start, and return the maxima and the number of starts without one.
 
-        If no start reaches a maximum, the error of the first is raised.
+        The likelihood and the Hessian have the given precisions. If no start reaches a maximum, the error of the first
+        is raised.
         """
-        likelihood = self.make(min(_FIRST_DRAWS, self.draws), 0)
         runs, errors = list[_StartRun](), list[TrainingError]()
-        for k, start in enumerate(starts):
+        for run in starts:
             try:
-                x, steps = self._maximise(likelihood, start, "float32", "float32", _FIRST_TOLERANCE)
+                x, steps = self._maximise(likelihood, run.x, *precisions, enough)
             except TrainingError as error:
-                log.info("start %d failed: %s", k + 1, error)
+                log.info("start %d failed: %s", run.start + 1, error)
                 errors.append(error)
                 continue
-            value = float(self.weights @ likelihood.evaluate(x, "float32", scores=False)[0])
+            value = float(self.weights @ likelihood.evaluate(x, precisions[0], scores=False)[0])
             log.info("%d draws: log-likelihood %.3f after %d iterations", likelihood.draws.number, value, steps)
-            runs.append(_StartRun(value, steps, x, k))
+            runs.append(_StartRun(value, run.steps + steps, x, run.start))
         if not runs:
             raise errors[0]
         return runs, len(errors)
