@@ -1,7 +1,7 @@
 """Cost of monotonicity constraints: PCMC-Net with and without ``monotone`` on real tables.
 
     python -m benchmarks.monotone [TABLE ...]
-    python -m benchmarks.monotone --signs MODEL ...
+    python -m benchmarks.monotone --signs [--split] MODEL ...
 
 Each table is split into 80% for training and 20% for testing, by person if persons are known. The difference in NLL is
 taken set by set, with its standard error. "wrong" is the share of test sets in which the probability of some
@@ -9,8 +9,9 @@ alternative rises with its own price. The price moves over a grid from the lowes
 the other alternatives do not change. Increases of log-probabilities below ``TOLERANCE`` are rounding errors of float32.
 
 With ``--signs``, models named as on the command line are cross-validated with and without the declared signs of
-``SIGNS``, in ``FOLDS`` folds for each seed. Both models are fitted to a fold one after the other, so their times can be
-compared. "right" is the share of held-out sets in which no probability moves against the sign of any signed column.
+``SIGNS``, in ``FOLDS`` folds for each seed. With ``--split``, they are fitted to 80% of the table and judged on the
+rest, the same split for all seeds. Times are CPU seconds. "right" is the share of held-out sets in which no probability
+moves against the sign of any signed column.
 """
 
 from __future__ import annotations
@@ -70,17 +71,18 @@ def right_sets(model: ChoiceModel, data: ChoiceData, signs: dict[str, Sign]) -> 
     return float(is_right.mean())
 
 
-def cross_validate(name: str, table: str, seed: int) -> str:
-    """Return a row of the table of ``--signs``: a model with and without signs on the same folds."""
+def compare_signs(name: str, table: str, seed: int, *, split: bool) -> str:
+    """Return a row of the table of ``--signs``: a model with and without signs on the same folds, or on a split."""
     rows, schema = packaged.long_form(table)
     ways = [ChoiceData.from_schema(rows, replace(schema, signs=signs)) for signs in ({}, SIGNS[table])]
+    parts_of_ways = ([data.split((0.8, 0.2), seed=0)] if split else data.folds(FOLDS, seed=seed) for data in ways)
     nll: tuple[list[Floats], list[Floats]] = [], []
     right, seconds = (([], []) for _ in range(2))  # type: tuple[tuple[list[float], list[float]], ...]
-    for parts in zip(*(data.folds(FOLDS, seed=seed) for data in ways), strict=True):
+    for parts in zip(*parts_of_ways, strict=True):
         for way, (train, held_out) in enumerate(parts):
-            start = time.perf_counter()
+            start = time.process_time()
             model = MODELS[name]().fit(train, seed=seed, progress=False)
-            seconds[way].append(time.perf_counter() - start)
+            seconds[way].append(time.process_time() - start)
             nll[way].append(losses(model, held_out))
             right[way].append(right_sets(model, held_out, SIGNS[table]))
     free, signed = (np.concatenate(values) for values in nll)
@@ -93,16 +95,16 @@ def cross_validate(name: str, table: str, seed: int) -> str:
     return f"| {name} | {seed} | {scores} | {shares} | {times} | {factor:.2f} |"
 
 
-def signs_main(names: list[str]) -> None:
-    """Print a table in Markdown: models with and without the declared signs of a table."""
+def signs_main(names: list[str], *, split: bool) -> None:
+    """Print a table in Markdown: models with and without the declared signs of a table. Times are CPU seconds."""
     for table, signs in SIGNS.items():
-        print(f"{table}, signs {signs}, {FOLDS} folds\n")
+        print(f"{table}, signs {signs}, {'one split' if split else f'{FOLDS} folds'}\n")
         columns = ("NLL free", "NLL signed", "difference", "right free", "right signed", "s free", "s signed", "factor")
         print(f"| model | seed | {' | '.join(columns)} |")
         print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
         for name in names:
             for seed in SEEDS:
-                print(cross_validate(name, table, seed), flush=True)
+                print(compare_signs(name, table, seed, split=split), flush=True)
 
 
 def main(names: list[str]) -> None:
@@ -132,6 +134,6 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--signs"]:
-        signs_main(sys.argv[2:])
+        signs_main([name for name in sys.argv[2:] if name != "--split"], split="--split" in sys.argv)
     else:
         main(sys.argv[1:])

@@ -13,7 +13,7 @@ clients abandon large requests, send four megabytes of brackets or broken JSON, 
 
 With ``--large``, ten clients send requests for one set for ``--seconds`` per kind: in turn without other clients, while
 ten more clients ask for offers from 50 alternatives, for the rates of a set of 500, for the probabilities of 500 sets,
-or for a market of 2,000 sets as CSV text, and while all forty of them do.
+or for a market of 1,000 sets as CSV text, and while all forty of them do.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import httpx
@@ -43,7 +44,7 @@ from pcmcnet.models import PCMCNet
 
 CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # TURN: seconds
 PER_KIND = 10  # clients with small requests, and clients with each kind of large request
-MARKET_SETS = 2_000
+MARKET_SETS = 1_000  # in a market: 3 MB, so that the bodies of all clients are accepted at the same time
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
 
 
@@ -179,9 +180,16 @@ class ClientProcess:
         self.process.start()
 
     def result(self) -> Any:
-        result = self.queue.get()
-        self.process.join()
-        return result
+        """Wait for the result. Raise SystemExit if the process ends without one."""
+        while True:
+            try:
+                result = self.queue.get(timeout=1)
+            except Empty:
+                if self.process.exitcode:
+                    raise SystemExit("the process of the clients failed") from None
+                continue
+            self.process.join()
+            return result
 
 
 def measure(address: str, bodies: list[bytes], clients: int, seconds: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,15 @@ def test_coefficients_without_a_finite_estimate_are_noted() -> None:
     assert result.caveats[0].startswith("no finite estimate for 'constant[C]'")
     assert result.caveats[0] in str(result)
     assert result.to_dict()["caveats"] == list(result.caveats)
+
+
+def test_effects_against_the_expected_sign_are_noted(data: ChoiceData) -> None:
+    """The probability rises with x, although the table declares that it falls."""
+    signed = replace(data, schema=replace(data.schema, signs={"x": "-"}))
+    model = MNL().fit(signed)
+    result = bootstrap(model, signed, coefficients, replicates=2, progress=False)
+    assert result.caveats == (model.sign_caveats["x"],)
+    assert f"Caveat: {model.sign_caveats['x']}." in str(result)
 
 
 # -- run folder -----------------------------------------------------------------------------------------------------

@@ -333,3 +333,22 @@ def test_elasticities_of_trees_use_a_large_step_and_report_values_that_are_far_a
         assert caplog.text == ""
     near, far = (elasticity(trees, data, "price", step=step).table().rows[0].own for step in (0.1, 0.6))
     assert far < near - 0.1
+
+
+def test_an_effect_against_the_expected_sign_is_a_caveat(driven: ChoiceData) -> None:
+    """The probability rises with the price in this logit, and falls with the time."""
+    model = MNL(formula="price + time", fixed={"price": 0.2, "time": -0.1}).fit(driven, progress=False)
+    caveat = model.sign_caveats["price"]
+    responses, quietly = elasticity(model, driven, "price"), elasticity(model, driven, "time")
+    value = willingness_to_pay(model, driven, "time", "price")
+    for result in (responses, responses.table(), responses.between(), value):
+        assert result.caveats == (caveat,)
+    for table in (responses.table(), responses.between(), value):
+        assert str(table).endswith(f"\n\nCaveat: {caveat}.")
+        assert table.to_markdown().count("Caveat") == 1
+        assert "sampled choice sets" in table._repr_html_()
+        assert table.to_dict()["caveats"] == [caveat]
+    assert str(responses) == str(responses.table())
+    assert quietly.caveats == ()
+    assert "Caveat" not in str(quietly)
+    assert "Caveat" not in quietly.table()._repr_html_()

@@ -83,7 +83,9 @@ def test_every_model_with_prices_has_a_willingness_to_pay(
     assert result.rows
     json.dumps(result.to_dict())
     assert result.to_markdown().startswith("| time in price | quartile | median |")
-    assert len(str(result).splitlines()) == 1 + len(result.rows)
+    table, *caveats = str(result).split("\n\n")
+    assert len(table.splitlines()) == 1 + len(result.rows)
+    assert len(caveats) == bool(result.caveats)
 
 
 def test_invalid_arguments_are_rejected(driven: ChoiceData) -> None:

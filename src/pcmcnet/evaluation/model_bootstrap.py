@@ -150,8 +150,8 @@ class BootstrapResult:
     seed
         Seed of the replicates.
     caveats
-        Caveats of the fit of the model, such as coefficients without a finite estimate. Statistics that depend on such
-        coefficients have no valid standard errors.
+        Caveats of the model. Statistics that depend on coefficients without a finite estimate have no valid standard
+        errors. Statistics may also depend on a column with an effect against its expected sign.
     """
 
     labels: tuple[str, ...]
@@ -475,7 +475,7 @@ def bootstrap(
         level=level,
         kind=kind,
         seed=seed,
-        caveats=model.fit_caveats,
+        caveats=model.caveats,
     )
 
 

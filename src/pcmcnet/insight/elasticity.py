@@ -33,7 +33,7 @@ from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, require_few_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, segments, with_values
+from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, segments, sign_caveats, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_effects import (
     mean_cross_responses,
@@ -272,12 +272,15 @@ class ElasticityTable(ToDictMixin, TableMixin):
         One row per segment. For example, ``table["car"]`` is the row of the segment "car".
     display
         Display names and units of the columns, for printed tables.
+    caveats
+        A sentence if the column has an effect against its expected sign, or none because of it.
     """
 
     column: str
     kind: Kind
     rows: tuple[ElasticityRow, ...]
     display: ColumnNames = DEFAULT_NAMES
+    caveats: tuple[str, ...] = ()
     _hidden: ClassVar[tuple[str, ...]] = ("display",)
 
     def __getitem__(self, segment: str) -> ElasticityRow:
@@ -289,6 +292,9 @@ class ElasticityTable(ToDictMixin, TableMixin):
 
     def _frame_rows(self) -> list[dict[str, Any]]:
         return [{"column": self.column, "kind": self.kind, **asdict(row)} for row in self.rows]
+
+    def _caveats(self) -> tuple[str, ...]:
+        return self.caveats
 
     def _cells(self) -> list[list[str]]:
         cross = any(row.other is not None for row in self.rows)
@@ -321,12 +327,15 @@ class CrossTable(ToDictMixin, TableMixin):
         Names of the G groups.
     values
         Responses (G, G) of the row group when the values of the column group change, or 0 if no set offers both groups.
+    caveats
+        A sentence if the column has an effect against its expected sign, or none because of it.
     """
 
     column: str
     kind: Kind
     names: tuple[str, ...]
     values: Floats
+    caveats: tuple[str, ...] = ()
 
     def __getitem__(self, pair: tuple[str, str]) -> float:
         """Return the response of the first group when the values of the second group change."""
@@ -344,6 +353,9 @@ class CrossTable(ToDictMixin, TableMixin):
             for i, of in enumerate(self.names)
             for j, when in enumerate(self.names)
         ]
+
+    def _caveats(self) -> tuple[str, ...]:
+        return self.caveats
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.kind} of row to {self.column} of column", *self.names]
@@ -370,6 +382,8 @@ class Responses(FrameMixin):
         Responses of shape (sum n^2,), for the ordered pairs (i, j) of each set, or (N,) for an individual-level column.
     individual
         True if ``column`` is an individual-level column.
+    caveats
+        A sentence if the column has an effect against its expected sign, or none because of it.
     """
 
     column: str
@@ -378,6 +392,7 @@ class Responses(FrameMixin):
     p: Floats
     values: Floats
     individual: bool
+    caveats: tuple[str, ...] = ()
 
     @property
     def own(self) -> Floats:
@@ -456,7 +471,7 @@ class Responses(FrameMixin):
         count = np.bincount(groups.codes, minlength=len(groups.names))
         figures = zip(groups.names, count.tolist(), share.tolist(), own_means.tolist(), other, strict=True)
         rows = tuple(ElasticityRow(*row) for row in figures)
-        return ElasticityTable(self.column, self.kind, rows, self.data.schema.names)
+        return ElasticityTable(self.column, self.kind, rows, self.data.schema.names, self.caveats)
 
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
         """Average the cross responses between groups of alternatives.
@@ -486,7 +501,7 @@ class Responses(FrameMixin):
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
         G, offsets = len(groups.names), self.data.offsets
         means = mean_cross_responses(self.values, self._mass, offsets, groups.codes, G)
-        return CrossTable(self.column, self.kind, groups.names, means)
+        return CrossTable(self.column, self.kind, groups.names, means, self.caveats)
 
     def _frame_rows(self) -> list[dict[str, Any]]:
         labels = None if self.data.labels is None else self.data.schema.alternative
@@ -574,4 +589,4 @@ def elasticity(
     slope, p = slopes(model, data, column, method=method, step=step), np.exp(predicted_log_p(model, data))
     i, j = (np.arange(len(p)), data.set_of_alternative) if individual else ordered_pairs(data.offsets)
     scale = {"elasticity": np.nan_to_num(x)[j], "semi": 1.0, "marginal": p[i]}[kind]
-    return Responses(column, kind, data, p, slope * scale, individual)
+    return Responses(column, kind, data, p, slope * scale, individual, sign_caveats(model, column))

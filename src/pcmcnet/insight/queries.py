@@ -24,7 +24,17 @@ from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.reports.tables import number
+
+# -- Expected signs ----------------------------------------------------------------------------------------------------
+
+
+def sign_caveats(model: Predictor, *columns: str) -> tuple[str, ...]:
+    """Return a sentence for each column that has an effect against its expected sign, or none because of it."""
+    caveats = model.sign_caveats if isinstance(model, ChoiceModel) and model.fitted_ is not None else {}
+    return tuple(caveats[column] for column in columns if column in caveats)
+
 
 # -- Alternative names -------------------------------------------------------------------------------------------------
 # The name of an alternative in a report: its label, or its number and the values that distinguish it within its set.

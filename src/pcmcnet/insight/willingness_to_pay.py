@@ -28,7 +28,7 @@ from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.elasticity import Method, slopes
-from pcmcnet.insight.queries import segments, weighted_quantiles
+from pcmcnet.insight.queries import segments, sign_caveats, weighted_quantiles
 from pcmcnet.models.ensemble import Ensemble, prediction_interval
 from pcmcnet.models.interface.sign_check import is_price
 from pcmcnet.models.logit.logit_effects import own_responses
@@ -278,6 +278,8 @@ class WillingnessToPay(TableMixin):
         One row per segment.
     display
         Display names and units of the columns, for printed tables.
+    caveats
+        A sentence for each of the two columns that has an effect against its expected sign, or none because of it.
     """
 
     column: str
@@ -286,13 +288,18 @@ class WillingnessToPay(TableMixin):
     weights: Floats
     rows: tuple[WillingnessToPayRow, ...]
     display: ColumnNames = DEFAULT_NAMES
+    caveats: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as JSON-compatible values."""
-        return {"column": self.column, "price": self.price, "rows": [asdict(row) for row in self.rows]}
+        rows = [asdict(row) for row in self.rows]
+        return {"column": self.column, "price": self.price, "rows": rows, "caveats": list(self.caveats)}
 
     def _frame_rows(self) -> list[dict[str, Any]]:
         return [{"column": self.column, "price": self.price, **asdict(row)} for row in self.rows]
+
+    def _caveats(self) -> tuple[str, ...]:
+        return self.caveats
 
     def _cells(self) -> list[list[str]]:
         value = f"{self.display.label(self.column)} in {self.display.label(self.price)}"
@@ -380,7 +387,8 @@ def willingness_to_pay(
         inside = groups.codes == k
         if (weights * valid)[inside].any():
             rows.append(_row(name, ratios[inside], weights[inside], valid[inside], bottom[inside] > 0))
-    return WillingnessToPay(column, price, ratios, weights * valid, tuple(rows), data.schema.names)
+    names, caveats = data.schema.names, sign_caveats(model, column, price)
+    return WillingnessToPay(column, price, ratios, weights * valid, tuple(rows), names, caveats)
 
 
 def _row(

@@ -105,7 +105,10 @@ def _block_text(
 
 
 class TableMixin(FrameMixin):
-    """Mixin that formats a table as text, Markdown or notebook output. A subclass defines ``_cells``."""
+    """Mixin that formats a table as text, Markdown or notebook output.
+
+    A subclass defines ``_cells``. If it also defines ``_caveats``, these sentences are shown below the table.
+    """
 
     __slots__ = ()
 
@@ -119,9 +122,10 @@ class TableMixin(FrameMixin):
 
     def _repr_html_(self) -> str:
         from pcmcnet.reports.formats import to_fragment  # imported late: formats.py imports this module
-        from pcmcnet.reports.sections import Table
+        from pcmcnet.reports.sections import Table, note
 
-        return to_fragment(type(self).__name__, [Table(cells=self._cells())])
+        blocks = [Table(cells=self._cells()), *(note(f"Caveat: {caveat}.") for caveat in self._caveats())]
+        return to_fragment(type(self).__name__, blocks)
 
     def to_markdown(self) -> str:
         """Return the table in Markdown.
@@ -129,12 +133,19 @@ class TableMixin(FrameMixin):
         Returns
         -------
         str
-            The header, the alignment line and one line per row.
+            The header, the alignment line and one line per row, followed by the caveats.
         """
-        return markdown_table(self._cells())
+        return "\n\n".join([markdown_table(self._cells()), *(f"Caveat: {escaped(c)}." for c in self._caveats())])
 
     def __str__(self) -> str:
-        return text_table(self._cells())
+        caveats = [f"Caveat: {printable(caveat)}." for caveat in self._caveats()]
+        limit = _WIDTH.get()
+        lines = caveats if limit is None else [fill(caveat, limit) for caveat in caveats]
+        return "\n".join([text_table(self._cells()), *([""] if lines else []), *lines])
+
+    def _caveats(self) -> tuple[str, ...]:
+        """Return sentences without a final stop."""
+        return ()
 
     def _cells(self) -> Cells:
         raise NotImplementedError
