@@ -122,9 +122,9 @@ class TableMixin(FrameMixin):
 
     def _repr_html_(self) -> str:
         from pcmcnet.reports.formats import to_fragment  # imported late: formats.py imports this module
-        from pcmcnet.reports.sections import Table, note
+        from pcmcnet.reports.sections import Block, Table, note
 
-        blocks = [Table(cells=self._cells()), *(note(f"Caveat: {caveat}.") for caveat in self._caveats())]
+        blocks: list[Block] = [Table(cells=self._cells()), *(note(f"Caveat: {caveat}.") for caveat in self._caveats())]
         return to_fragment(type(self).__name__, blocks)
 
     def to_markdown(self) -> str:
