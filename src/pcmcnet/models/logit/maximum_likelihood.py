@@ -147,6 +147,7 @@ class Maximum:
 # their objectives are nearly equal.
 
 SAME_MAXIMUM = 0.1  # difference in log-likelihood below which two maxima count as one
+SAME_POINT = 0.3  # difference of a parameter, in units that change a utility by about 1, below which they count as one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,12 +171,36 @@ class StartsRecord:
         return "; ".join(parts)
 
 
-def group_by_maximum(objectives: Sequence[float], tolerance: float = SAME_MAXIMUM) -> list[list[int]]:
-    """Return the indices of the starts that ended at each maximum, with the best maximum first."""
+def group_by_maximum(
+    objectives: Sequence[float], tolerance: float = SAME_MAXIMUM, points: Floats | None = None
+) -> list[list[int]]:
+    """Return the indices of the starts that ended at each maximum, with the best maximum first.
+
+    Parameters
+    ----------
+    objectives
+        Log-likelihood at the end of each start.
+    tolerance
+        Difference in log-likelihood up to which two ends may be the same maximum.
+    points
+        Parameters (N, P) at the ends, in units that change a utility by about 1. If given, ends at the same maximum
+        must also be close. By default, only the log-likelihoods count.
+
+    Examples
+    --------
+    >>> group_by_maximum([-9.0, -5.0, -5.05])
+    [[1, 2], [0]]
+    >>> group_by_maximum([-9.0, -5.0, -5.05], points=np.array([[0.0], [1.0], [2.0]]))
+    [[1], [2], [0]]
+    """
     groups: list[list[int]] = []
     for k in sorted(range(len(objectives)), key=lambda k: -objectives[k]):
-        if groups and objectives[groups[-1][0]] - objectives[k] <= tolerance:
-            groups[-1].append(k)
+        for group in reversed(groups):
+            first = group[0]
+            is_near = points is None or np.abs(points[first] - points[k]).max(initial=0.0) <= SAME_POINT
+            if objectives[first] - objectives[k] <= tolerance and is_near:
+                group.append(k)
+                break
         else:
             groups.append([k])
     return groups

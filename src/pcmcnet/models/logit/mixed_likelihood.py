@@ -392,7 +392,9 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 # maximum to the precision of float64: the likelihood and its gradient are in float64, and the Hessian, which only sets
 # the direction, in float32. The best maximum with few draws is often not the best with all draws: on swissmetro with
 # four correlated normal coefficients, starts that end at -3498.6 and -3499.9 with 100 draws end at -3499.8 and -3493.3
-# with 200. The starts that continue do so whatever starts follow, so more starts are never worse than fewer.
+# with 200. The starts that continue do so whatever starts follow, so more starts are never worse than fewer. Starts
+# count as having ended at the same maximum only if their parameters agree, too: two starts of the same model end at
+# -3504.46 and -3504.49 with 100 draws, and at -3481.5 and -3494.9 with 200.
 #
 # The estimates still depend on the draws. A second set of draws shows how much, by its log-likelihood at the estimates
 # and the Newton step towards its maximum.
@@ -432,7 +434,7 @@ class _StartRun(NamedTuple):
     start: int  # index of the start
 
 
-def starts_to_finish(values: Sequence[float], tolerance: float) -> list[int]:
+def starts_to_finish(values: Sequence[float], tolerance: float, points: Floats) -> list[int]:
     """Return the starts from which the search continues with all draws, given their maxima with few draws.
 
     These are the starts of the best three different maxima of the first n starts, for every n. So the starts that
@@ -440,12 +442,12 @@ def starts_to_finish(values: Sequence[float], tolerance: float) -> list[int]:
 
     Examples
     --------
-    >>> starts_to_finish([-9, -8, -7, -6, -6.01, -9, -5], tolerance=0.1)
+    >>> starts_to_finish([-9, -8, -7, -6, -6.01, -9, -5], 0.1, np.zeros((7, 1)))
     [0, 1, 2, 3, 6]
     """
     finished: list[int] = []
     for n in range(1, len(values) + 1):
-        groups = group_by_maximum(values[:n], tolerance)
+        groups = group_by_maximum(values[:n], tolerance, points)
         finished += [min(group) for group in groups[:_FINISHED] if not {*group} & {*finished}]
     return finished
 
@@ -469,16 +471,17 @@ class SimulatedSearch:
         first_draws = min(_FIRST_DRAWS, self.draws)
         runs, failed = self._search(self.make(first_draws, 0), begin, ("float32", "float32"), _FIRST_TOLERANCE)
         values, tolerance = [run.value for run in runs], SAME_MAXIMUM - _FIRST_TOLERANCE * runs[0].value
+        points = np.abs([run.x for run in runs]) / self.scale  # spreads may have any sign
         # 2. All draws, from the best maxima: the last iterations, with the likelihood in float64. The Hessian only sets
         #    the direction.
         likelihood = self.make(self.draws, 0)
         hessian_precision: Precision = "float64" if len(likelihood.z) * self.draws <= _SMALL else "float32"
-        finished = [runs[k] for k in starts_to_finish(values, tolerance)]
+        finished = [runs[k] for k in starts_to_finish(values, tolerance, points)]
         ends, failed_later = self._search(likelihood, finished, ("float64", hessian_precision), _TOLERANCE)
         best, *others = group_by_maximum([end.value for end in ends])
         _, steps, x, _ = ends[best[0]]
         ended_at_best = {ends[k].start for k in best}
-        groups = [{runs[k].start for k in group} for group in group_by_maximum(values, tolerance)]
+        groups = [{runs[k].start for k in group} for group in group_by_maximum(values, tolerance, points)]
         record = StartsRecord(
             starts=len(starts),
             at_maximum=sum(len(group) for group in groups if group & ended_at_best),
