@@ -394,7 +394,7 @@ def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N
 # four correlated normal coefficients, starts that end at -3498.6 and -3499.9 with 100 draws end at -3499.8 and -3493.3
 # with 200. The starts that continue do so whatever starts follow, so more starts are never worse than fewer. Starts
 # count as having ended at the same maximum only if their parameters agree, too: two starts of the same model end at
-# -3504.46 and -3504.49 with 100 draws, and at -3481.5 and -3494.9 with 200.
+# -3504.46 and -3504.49 with 100 draws, and at -3481.5 and -3495.0 with 200.
 #
 # The estimates still depend on the draws. A second set of draws shows how much, by its log-likelihood at the estimates
 # and the Newton step towards its maximum.
