@@ -7,7 +7,7 @@ from tools.tutorials import TUTORIALS, missing_table, outdated
 
 PAGES = ("swissmetro.md",)
 # these fit networks, or chains with learnt penalties
-LONG = ("airline.md", "catalogue.md", "images-and-texts.md", "retail.md")
+LONG = ("airline.md", "catalogue.md", "images-and-texts.md", "retail.md", "survey.md")
 
 
 # a warning of torch at the first use of its forward mode

@@ -219,6 +219,15 @@ def test_a_design_without_decoys_cannot_reveal_dominance() -> None:
         pn.design_power(plan, "dominance", effects={"dominance": 1.0}, surveys=1, respondents=[10])
 
 
+def test_a_long_table_marks_dominated_alternatives(plans: dict[str, pn.ChoiceDesign]) -> None:
+    plan = plans["context"]
+    table = plan.to_long(plan.simulate(1), dominance=True)
+    dominates = plan.directions.dominates(plan.levels)
+    assert table["dominated"].to_pylist() == dominates.any(axis=1).ravel().astype(int).tolist()
+    assert table["dominates"].to_pylist() == dominates.any(axis=2).ravel().astype(int).tolist()
+    assert sum(table["dominated"].to_pylist()) > 0
+
+
 def test_attributes_without_direction_must_be_equal() -> None:
     """x is better if larger, y has no direction: (1, a) dominates (0, a) but not (0, b)."""
     directions = Directions((np.array([0.0, 1.0]), None))

@@ -256,13 +256,16 @@ class ChoiceDesign(FormatsMixin):
         rows: Ints = start[:, None] + np.arange(self.tasks)
         return rows
 
-    def to_long(self, answers: Any) -> pa.Table:
+    def to_long(self, answers: Any, *, dominance: bool = False) -> pa.Table:
         """Return a long table of the answers, with a row for each alternative of each answered task.
 
         Parameters
         ----------
         answers : path, mapping of arrays, or data frame
             Columns person, version, task and choice. A choice is the label of an alternative, such as 2 or "none".
+        dominance
+            Whether to add the columns dominates and dominated, which are 1 for an alternative that dominates, or is
+            dominated by, another one of its task. Default False.
 
         Returns
         -------
@@ -287,6 +290,10 @@ class ChoiceDesign(FormatsMixin):
         }
         for k, attribute in enumerate(self.space.attributes):
             columns[attribute.name] = np.array(attribute.levels)[self.levels[rows][:, :, k].ravel()]
+        if dominance:
+            dominates = self.directions.dominates(self.levels)[rows]
+            columns["dominates"] = dominates.any(axis=2).astype(np.int8).ravel()
+            columns["dominated"] = dominates.any(axis=1).astype(np.int8).ravel()
         columns["chosen"] = (choice[:, None] == np.arange(n)).astype(np.int8).ravel()
         return pa.table(columns)
 
