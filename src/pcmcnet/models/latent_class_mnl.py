@@ -379,6 +379,11 @@ class LatentClassMNL(LogitModel, LatentClasses):
         """Individual-level columns that vary within a person, which cannot be covariates of the class shares."""
         return self._state.varying
 
+    def coefficient_shares(self) -> dict[str, list[tuple[float, float]]]:
+        """Return the coefficient of each class and the share of the class in the training part, by coefficient."""
+        b, shares = self._state.split()[0], [profile.share for profile in self.profiles_]
+        return {name: list(zip(b[:, k].tolist(), shares, strict=True)) for k, name in enumerate(self.design_.names)}
+
     def _log_membership(self, sets: ChoiceData) -> Floats:
         return log_shares(self.membership_design_.matrix(sets), self._state.split()[1])
 

@@ -17,10 +17,9 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -62,10 +61,13 @@ from pcmcnet.models.logit.random_coefficients import (
     specify_mixing,
 )
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, infer
-from pcmcnet.reports.frames import data_frame
-from pcmcnet.reports.tables import Cells, TableMixin, percent
+from pcmcnet.models.logit.tastes import ConditionalCoefficients, TasteCovariance, Tastes, covariance_and_correlation
+from pcmcnet.reports.tables import percent
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import resolve_device
+
+if TYPE_CHECKING:
+    from pcmcnet.models.latent_class_mnl import LatentClassMNL
 
 log = logging.getLogger("pcmcnet")
 
@@ -83,9 +85,10 @@ class MixedMNLConfig(LogitConfig):
     ----------
     random
         Distribution of each random coefficient, by name: "normal", "lognormal", "truncated-normal", "triangular",
-        "uniform" or "johnson-sb(low, high)", as in {"time": "normal", "cost": "-lognormal"}. A lognormal or truncated
-        normal coefficient has the sign of the multinomial logit estimate, or the sign in "+lognormal" or "-lognormal".
-        Default: normal coefficients of all numeric features.
+        "uniform", "log-uniform", "johnson-sb(low, high)", "zbu" or "zbt" (uniform or triangular between 0 and twice the
+        mean), as in {"time": "normal", "cost": "-lognormal"}. A lognormal, log-uniform or truncated normal coefficient
+        has the sign of the multinomial logit estimate, or the sign in "+lognormal" or "-lognormal". Default: normal
+        coefficients of all numeric features.
     correlated
         Whether the random coefficients that are based on a normal distribution (normal, lognormal, johnson-sb) are
         correlated, or the names of the correlated coefficients. Default False: independent.
@@ -163,99 +166,6 @@ def _checked_words(option: str, mapping: Any) -> dict[str, str]:
     if not (isinstance(mapping, Mapping) and all(isinstance(word, str) for pair in mapping.items() for word in pair)):
         raise ConfigError(f"{option} must map names to strings, got {mapping!r}.")
     return dict(mapping)
-
-
-# -- Tastes ------------------------------------------------------------------------------------------------------------
-# The distribution of tastes over people, and the conditional tastes of each person given the choices.
-#
-# With w_r the weight of draw r given the choices of a person (`models/logit/mixed_likelihood.py`), the conditional mean
-# of the person's coefficient is sum_r w_r b_r, and the conditional standard deviation is that of b_r with the same
-# weights (Revelt & Train, 2000). The standard deviation is that of the population if the choices are uninformative.
-
-_QUANTILES = (0.05, 0.5, 0.95)
-
-
-class Taste(NamedTuple):
-    """The distribution of one coefficient over people."""
-
-    name: str
-    distribution: str
-    mean: float
-    deviation: float
-    low: float  # quantiles: 5%, 50% and 95%
-    median: float
-    high: float
-    below_0: float  # share of people with a negative coefficient
-
-
-@dataclass(frozen=True, eq=False)
-class Tastes(TableMixin):
-    """Distributions of random coefficients over people, with their correlations. The object prints as a table."""
-
-    rows: tuple[Taste, ...]
-    draws: Floats  # (D, R) coefficients
-    correlations: Floats  # (D, D)
-
-    @classmethod
-    def of(cls, names: Sequence[str], distributions: Sequence[str], draws: Floats) -> Tastes:
-        """Summarise draws (D, R) of coefficients."""
-        rows = []
-        for name, distribution, values in zip(names, distributions, draws, strict=True):
-            low, median, high = np.quantile(values, _QUANTILES).tolist()
-            mean, deviation, share = float(values.mean()), float(values.std()), float((values < 0).mean())
-            rows.append(Taste(name, distribution, mean, deviation, low, median, high, share))
-        spread = draws.std(axis=1)
-        centred = (draws - draws.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)[:, None]
-        return cls(tuple(rows), draws, centred @ centred.T / draws.shape[1])
-
-    def __getitem__(self, name: str) -> Taste:
-        return self.rows[self.position(name)]
-
-    def position(self, name: str) -> int:
-        """Return the index of a coefficient. Raise InputError if it is not random."""
-        names = [row.name for row in self.rows]
-        if name not in names:
-            raise InputError(f"the model has no random coefficient {name!r}." + did_you_mean(name, names))
-        return names.index(name)
-
-    def to_arrow(self) -> pa.Table:
-        """Return a table with a row per coefficient."""
-        return pa.table({field: [getattr(row, field) for row in self.rows] for field in Taste._fields})
-
-    def to_frame(self) -> Any:
-        """Return :meth:`to_arrow` as a pandas data frame, indexed by name."""
-        return data_frame(self.to_arrow(), index="name", instead="to_arrow()")
-
-    def _cells(self) -> Cells:
-        heads = ["coefficient", "distribution", "mean", "std dev", "5%", "median", "95%", "below 0"]
-        return [
-            heads,
-            *([r.name, r.distribution, *(f"{v:.4g}" for v in r[2:7]), f"{r.below_0:.1%}"] for r in self.rows),
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class ConditionalCoefficients:
-    """Conditional means and standard deviations of each person's coefficients, given the person's choices."""
-
-    persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
-    names: tuple[str, ...]  # (C,)
-    means: Floats  # (N, C)
-    deviations: Floats  # (N, C)
-
-    def to_arrow(self) -> pa.Table:
-        """Return a table with a row per person: a column ``name`` and a column ``sd[name]`` for each coefficient."""
-        columns = {"person": pa.array(self.persons.tolist())}
-        for k, name in enumerate(self.names):
-            columns |= {name: pa.array(self.means[:, k]), f"sd[{name}]": pa.array(self.deviations[:, k])}
-        return pa.table(columns)
-
-    def to_frame(self) -> Any:
-        """Return :meth:`to_arrow` as a pandas data frame, indexed by person."""
-        return data_frame(self.to_arrow(), index="person", instead="to_arrow()")
-
-    def __repr__(self) -> str:
-        return f"ConditionalCoefficients({len(self.persons):,} persons; {', '.join(self.names)})"
 
 
 # -- Predictions -------------------------------------------------------------------------------------------------------
@@ -489,6 +399,60 @@ class MixedPredictions(LogitModel, KnownPeople):
         coefficients: Floats = mixing.in_utility(mixing.whole(x, random)).numpy()
         return coefficients
 
+    def taste_covariance(self, data: Any = None, errors: Errors | None = None) -> TasteCovariance:
+        """Return the covariances and correlations of the random coefficients over people, with standard errors.
+
+        The covariances are exact if all random coefficients are normal, uniform or triangular. Otherwise, they are
+        those of quasi-random draws. Standard errors are computed by the delta method.
+
+        Parameters
+        ----------
+        data
+            Choice data, or a table to read with the model's schema, with the individuals to describe. Required if the
+            means of coefficients depend on individual-level columns, and ignored otherwise.
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered". The option ``errors`` sets the default.
+
+        Returns
+        -------
+        TasteCovariance
+            A covariance and a correlation for each pair of random coefficients; the object prints as a table.
+
+        Raises
+        ------
+        InputError
+            If ``data`` is required and not given.
+        """
+        mixing, kind = self.mixing_, self._error_kind(errors)
+        individuals = self._individuals(data)
+        population = replace(self.population_, draws=replace(self.population_.draws, number=_TASTE_DRAWS))
+        random = [r.column for r in mixing.random]
+        is_exact = not mixing.who and all(r.distribution.is_linear for r in mixing.random)
+        in_group = np.isin(np.arange(mixing.dimensions), mixing.group)
+        may_covary = np.outer(in_group, in_group) | np.eye(mixing.dimensions, dtype=bool) | bool(mixing.who)
+
+        def moments(x: Floats) -> Floats:
+            if is_exact:
+                variances = np.array([r.distribution.variance_of_draws for r in mixing.random])
+                triangle = mixing.triangle(x)
+                return covariance_and_correlation((triangle * variances) @ triangle.T)
+            draws = replace(population, x=x).in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1)
+            covariance = np.atleast_2d(np.cov(draws.numpy(), bias=True))
+            return covariance_and_correlation(np.where(may_covary, covariance, 0.0))
+
+        values, std_errors = self.estimates_.delta(moments, kind)
+        return TasteCovariance(tuple(mixing.labels[k] for k in random), values, std_errors, kind)
+
+    def _individuals(self, data: Any) -> Floats:  # -> (N, G)
+        """Return the covariates of about ``_TASTE_INDIVIDUALS`` individuals, or raise InputError if data is missing."""
+        mixing = self.mixing_
+        if not mixing.who:
+            return np.zeros((1, 0))
+        if data is None:
+            raise InputError(f"the coefficients depend on {', '.join(mixing.who)}: pass data on the individuals.")
+        h = self._covariates(self._read(data))
+        return np.asarray(h[np.lexsort(h.T)][:: max(len(h) // _TASTE_INDIVIDUALS, 1)])
+
     def _share_above_0(self, column: int) -> float:
         """Return the share of the distribution of a normal coefficient that is above 0, or 0 if it is not normal."""
         from scipy.special import ndtr
@@ -577,15 +541,14 @@ class MixedPredictions(LogitModel, KnownPeople):
         """
         mixing, population = self.mixing_, self.population_
         population = replace(population, draws=replace(population.draws, number=_TASTE_DRAWS))
-        if mixing.who and data is None:
-            raise InputError(f"the coefficients depend on {', '.join(mixing.who)}: pass data on the individuals.")
-        h = self._covariates(self._read(data)) if mixing.who else np.zeros((1, 0))
-        individuals = h[np.lexsort(h.T)][:: max(len(h) // _TASTE_INDIVIDUALS, 1)] if mixing.who else h
+        individuals = self._individuals(data)
         random = [r.column for r in mixing.random]
         draws = population.in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1).numpy()
         return Tastes.of([mixing.labels[k] for k in random], [str(r.distribution) for r in mixing.random], draws)
 
-    def plot_distributions(self, name: str | None = None, *, data: Any = None, ax: Any = None) -> Any:
+    def plot_distributions(
+        self, name: str | None = None, *, data: Any = None, ax: Any = None, classes: LatentClassMNL | None = None
+    ) -> Any:
         """Plot the distribution of one random coefficient, or of all random coefficients.
 
         Parameters
@@ -596,6 +559,9 @@ class MixedPredictions(LogitModel, KnownPeople):
             Individuals whose coefficients are described (see :meth:`tastes`).
         ax
             Matplotlib axes to draw a single coefficient on. By default, new axes are created.
+        classes
+            A fitted latent class logit to compare with: the coefficient of each class is marked, with the share of the
+            class in the population. Coefficients that it lacks have no marks. Default: none.
 
         Returns
         -------
@@ -603,7 +569,9 @@ class MixedPredictions(LogitModel, KnownPeople):
         """
         from pcmcnet.plots.effects import draw_tastes
 
-        return draw_tastes(self.tastes(data), name, ax=ax)
+        return draw_tastes(
+            self.tastes(data), name, ax=ax, classes={} if classes is None else classes.coefficient_shares()
+        )
 
 
 def covariates_of_means(designs: Mapping[str, IndividualDesign], table: ChoiceData) -> Floats:  # (S, G)

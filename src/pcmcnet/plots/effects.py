@@ -33,7 +33,7 @@ from pcmcnet.reports.tables import Cells, percent, percent_decimals
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pcmcnet.models.mixed_mnl import Taste, Tastes
+    from pcmcnet.models.logit.tastes import Taste, Tastes
 
 LOSS_NAMES = {"nll": "NLL", "misses": "misses"}
 MAX_ALTERNATIVES_SHOWN = 15  # of a choice set
@@ -471,6 +471,8 @@ class TasteChart(NamedTuple):
         Median of the coefficient.
     note
         Share of negative values, as text.
+    classes
+        Coefficient and share of each latent class of another model, to compare with.
     """
 
     title: str
@@ -478,9 +480,10 @@ class TasteChart(NamedTuple):
     density: Floats
     median: float
     note: str
+    classes: tuple[tuple[float, float], ...] = ()
 
 
-def taste_chart(taste: Taste, values: Floats) -> TasteChart:
+def taste_chart(taste: Taste, values: Floats, classes: Sequence[tuple[float, float]] = ()) -> TasteChart:
     """Compute the histogram of a random coefficient.
 
     Parameters
@@ -489,6 +492,8 @@ def taste_chart(taste: Taste, values: Floats) -> TasteChart:
         A row of ``model.tastes()``.
     values
         Draws of the coefficient, (R,).
+    classes
+        Coefficient and share of each latent class. The range of the histogram includes the coefficients.
 
     Returns
     -------
@@ -496,12 +501,13 @@ def taste_chart(taste: Taste, values: Floats) -> TasteChart:
         Histogram between the 0.5% and 99.5% quantiles, median and share of negative draws.
     """
     low, high = np.quantile(values, _SHOWN_QUANTILES).tolist()
+    low, high = min([low, *(b for b, _ in classes)]), max([high, *(b for b, _ in classes)])
     if low == high:
         low, high = low - 0.5, high + 0.5
     counts, edges = np.histogram(values, _BINS, range=(low, high))
     density = counts / (len(values) * np.diff(edges))
     note = f"{taste.below_0:.0%} below 0" if 0 < taste.below_0 < 1 else f"all {'below' if taste.below_0 else 'above'} 0"
-    return TasteChart(f"{taste.name}: {taste.distribution}", edges, density, taste.median, note)
+    return TasteChart(f"{taste.name}: {taste.distribution}", edges, density, taste.median, note, tuple(classes))
 
 
 def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
@@ -529,7 +535,14 @@ def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
                   fontsize=8, va="top", color=text_colour())  # fmt: skip
     if chart.edges[0] < 0 < chart.edges[-1]:
         axes.axvline(0, color=text_colour(), alpha=0.5, linewidth=1, linestyle=":")
-    # 3. Add the title and the labels.
+    # 3. Mark the latent classes: lines whose heights are proportional to the shares.
+    largest = max([share for _, share in chart.classes], default=1.0)
+    for value, share in chart.classes:
+        height = float(chart.density.max()) * share / largest
+        axes.vlines(value, 0, height, color=colour(2), linewidth=2)
+        axes.annotate(f"{share:.0%}", (value, height), (0, 2), textcoords="offset points", ha="center", fontsize=8,
+                      color=text_colour())  # fmt: skip
+    # 4. Add the title and the labels.
     axes.set_title(escape_dollars(chart.title), fontsize=11)
     axes.set(xlabel=f"coefficient ({chart.note})", ylabel="density", ylim=(0, float(chart.density.max()) * 1.12))
     style_axes(axes)
@@ -557,7 +570,12 @@ def draw_traces(draws: Floats, name: str, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def draw_tastes(tastes: Tastes, name: str | None = None, ax: Axes | None = None) -> Any:
+def draw_tastes(
+    tastes: Tastes,
+    name: str | None = None,
+    ax: Axes | None = None,
+    classes: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+) -> Any:
     """Draw the histogram of one random coefficient, or the histograms of all random coefficients.
 
     Parameters
@@ -568,6 +586,8 @@ def draw_tastes(tastes: Tastes, name: str | None = None, ax: Axes | None = None)
         Name of the coefficient (default: all coefficients).
     ax
         Axes to draw one coefficient on (default: a new figure).
+    classes
+        Coefficients and shares of latent classes to mark, by name (default: none).
 
     Returns
     -------
@@ -580,7 +600,8 @@ def draw_tastes(tastes: Tastes, name: str | None = None, ax: Axes | None = None)
         If ``ax`` is given for several coefficients.
     """
     # 1. Compute the histograms.
-    charts = [taste_chart(row, values) for row, values in zip(tastes.rows, tastes.draws, strict=True)]
+    marked = classes or {}
+    charts = [taste_chart(row, v, marked.get(row.name, ())) for row, v in zip(tastes.rows, tastes.draws, strict=True)]
     if name is not None:
         charts = [charts[tastes.position(name)]]
     # 2. Draw on the axes of the caller, which hold one histogram.

@@ -74,6 +74,11 @@ MIXINGS = {
     "scales of components": MixingDistribution(
         COLUMNS, 2, random(a="normal", b="+truncated-normal", c="normal"), scales=("scale[u]", "scale[w]")
     ),
+    "log-uniform": MixingDistribution(COLUMNS, 3, random(a="-log-uniform", b="normal", c="zbt")),
+    "zero-bounded": MixingDistribution(
+        COLUMNS, 3, random(a="zbu", b="zbt", c="+lognormal"), means=((0, 0), (1, 0)), who=("h",)
+    ),
+    "zero-bounded worths": MixingDistribution(COLUMNS, 3, random(a="zbt", c="zbu"), cost=0),
     "turned": MixingDistribution(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
 }
 

@@ -103,7 +103,7 @@ def test_parameters_survive_json_and_inconsistent_ones_are_refused() -> None:
 
 
 ALL = ["normal", "+lognormal", "-lognormal", "+truncated-normal", "-truncated-normal", "triangular", "uniform"]
-ALL += ["johnson-sb(-2, 1)"]
+ALL += ["johnson-sb(-2, 1)", "-log-uniform", "zbu", "zbt"]
 TRUNCATED = truncnorm(-5 / 3, np.inf, 0.5, 0.3)
 
 
@@ -114,7 +114,7 @@ def grid(number: int = 4001) -> torch.Tensor:
 
 def values(text: str, a: float, b: float) -> torch.Tensor:
     mixing = MixingDistribution(("x",), 1, (RandomCoefficient(0, Distribution.parse("x", text)),))
-    draws = mixing.standard(grid())
+    draws, b = mixing.standard(grid()), b * mixing.random[0].distribution.has_spread
     return mixing.sample(torch.tensor([[a]]).double(), torch.tensor([[b]]).double(), draws).value[0, 0]
 
 
@@ -127,6 +127,9 @@ def values(text: str, a: float, b: float) -> torch.Tensor:
         ("+lognormal", math.exp(0.545), math.exp(0.545) * math.sqrt(math.expm1(0.09))),
         ("-lognormal", -math.exp(0.545), math.exp(0.545) * math.sqrt(math.expm1(0.09))),
         ("+truncated-normal", *(float(v) for v in (TRUNCATED.mean(), TRUNCATED.std()))),
+        ("+log-uniform", math.exp(0.5) * math.sinh(0.3) / 0.3, 0.28901),  # variance e (sinh(.6)/.6 - (sinh(.3)/.3)^2)
+        ("zbu", 0.5, 0.5 / math.sqrt(3)),
+        ("zbt", 0.5, 0.5 / math.sqrt(6)),
     ],
 )
 def test_means_and_deviations_agree_with_textbook_formulas(text: str, mean: float, deviation: float) -> None:
@@ -191,7 +194,7 @@ def test_distributions_are_parsed_and_written_as_text() -> None:
     [
         ("lognrmal", r"random\['x'\]: unknown distribution 'lognrmal'. Did you mean 'lognormal'\?"),
         (3, r"unknown distribution 3"),
-        ("-normal", r"normal takes no sign, got '-normal'; only lognormal and truncated-normal do"),
+        ("-normal", r"normal takes no sign, got '-normal'; only lognormal, log-uniform, truncated-normal do"),
         ("johnson-sb", r"johnson-sb needs bounds, as in 'johnson-sb\(-2, 0\)'"),
         ("normal(0, 1)", r"normal takes no bounds"),
         ("johnson-sb(1, 0)", r"expected two numbers, the lower one first, got \(1,  0\)"),
@@ -209,7 +212,7 @@ def test_the_search_starts_near_the_logit(text: str) -> None:
     probabilities = Distribution.parse("x", text)
     estimate = -0.5 if probabilities.sign < 0 or text.startswith("johnson") else 0.5
     a, b = probabilities.start(estimate, scale=1.0)
-    assert b > 0
+    assert b > 0 or not probabilities.has_spread
     assert float(values(text, a, b).median()) == pytest.approx(estimate, abs=0.1)
 
 

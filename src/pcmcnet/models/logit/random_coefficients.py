@@ -25,14 +25,16 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 #     normal             a + b x                       x ~ N(0, 1)
 #     uniform            a + b x                       x ~ U(-1, 1): b is half the width
 #     triangular         a + b x                       x ~ triangular on (-1, 1): b is half the width
+#     zbu, zbt           a (1 + x)                     x as in uniform, triangular: from 0 to 2 a, with mean a
 #     lognormal          s exp(a + b x)                x ~ N(0, 1)
+#     log-uniform        s exp(a + b x)                x ~ U(-1, 1)
 #     johnson-sb(l, u)   l + (u - l) / (1 + exp(-(a + b x)))     x ~ N(0, 1)
 #     truncated-normal   s (a + |b| x)                 x ~ N(0, 1) given a + |b| x > 0
 #
 # s is +1 or -1: "lognormal" has the sign of the multinomial logit estimate, "+lognormal" and "-lognormal" a given sign,
-# and so have "truncated-normal", "+truncated-normal" and "-truncated-normal". All but the last are h(a + b x), so that
-# with the index e = a + b x derivatives are h'(e) and h''(e) times those of e, even if indices are correlated or their
-# means depend on the individual.
+# and so have log-uniform and truncated-normal. All but the last are h(a + b x), so that with the index e = a + b x
+# derivatives are h'(e) and h''(e) times those of e, even if indices are correlated or their means depend on the
+# individual. The zero-bounded distributions zbu and zbt of mlogit have no spread: their index is a.
 #
 # For the truncated normal, with v uniform on (0, 1), r = a / |b|, and Phi and phi the standard normal distribution
 # function and density,
@@ -43,8 +45,13 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 # and the coefficient is |b| (r + x). Its derivatives are 1 + x' in a and x - r x' in |b|; its second derivatives are
 # x'' / |b| times (1, -r)(1, -r)'.
 
-DISTRIBUTION_NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
-_SIGNED = ("lognormal", "truncated-normal")
+DISTRIBUTION_NAMES = (
+    *("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb"),
+    *("log-uniform", "zbu", "zbt"),
+)
+_SIGNED = ("lognormal", "log-uniform", "truncated-normal")
+_ZERO_BOUNDED = ("zbu", "zbt")
+_EXPONENTIAL = ("lognormal", "log-uniform")
 _LINEAR = ("normal", "uniform", "triangular")
 _SIGNIFICANT_Z = 1.96
 NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # may be correlated
@@ -88,7 +95,7 @@ class Distribution:
             raise ConfigError(f"{where}: unknown distribution {text!r}." + did_you_mean(str(text), DISTRIBUTION_NAMES))
         sign, name, low, high = match.groups()
         if sign and name not in _SIGNED:
-            raise ConfigError(f"{where}: {name} takes no sign, got {text!r}; only {' and '.join(_SIGNED)} do.")
+            raise ConfigError(f"{where}: {name} takes no sign, got {text!r}; only {', '.join(_SIGNED)} do.")
         if (low is not None) != (name == "johnson-sb"):
             expected = "needs bounds, as in 'johnson-sb(-2, 0)'" if low is None else "takes no bounds"
             raise ConfigError(f"{where}: {name} {expected}; got {text!r}.")
@@ -121,9 +128,19 @@ class Distribution:
         return self.name in _SIGNED and (self.sign < 0) == (sign == "-")
 
     @property
+    def has_spread(self) -> bool:
+        """Whether the distribution has a spread parameter."""
+        return self.name not in _ZERO_BOUNDED
+
+    @property
     def spread_name(self) -> str:
-        """Name of the spread parameter: "spread" for uniform and triangular distributions, else "sd"."""
-        return "spread" if self.name in ("uniform", "triangular") else "sd"
+        """Name of the spread parameter: "spread" for distributions based on bounded draws, else "sd"."""
+        return "spread" if self.name in ("uniform", "triangular", "log-uniform") else "sd"
+
+    @property
+    def variance_of_draws(self) -> float:
+        """Variance of the standard draws of a distribution that is linear in them."""
+        return {"normal": 1.0, "uniform": 1 / 3, "triangular": 1 / 6}[self.name]
 
     def __str__(self) -> str:
         bounds = f"({self.low:g}, {self.high:g})" if self.name == "johnson-sb" else ""
@@ -131,17 +148,19 @@ class Distribution:
 
     def standard(self, t: Tensor) -> Tensor:
         """Transform uniform draws on (-1, 1) to standard draws."""
-        if self.name in ("uniform", "truncated-normal"):
+        if self.name in ("uniform", "truncated-normal", "log-uniform", "zbu"):
             return t
-        if self.name == "triangular":
+        if self.name in ("triangular", "zbt"):
             return t.sign() * (1 - (1 - t.abs()).sqrt())
         return t.erfinv() * _ROOT_2
 
     def of_index(self, index: Tensor, draw: Tensor) -> CoefficientCurve:
         """Return the coefficient, and its derivatives with respect to its index a + b x, where x is the ``draw``."""
-        if self.name == "lognormal":
+        if self.name in _EXPONENTIAL:
             value = self.sign * index.exp()
             return CoefficientCurve(value, value, draw, value, draw)
+        if self.name in _ZERO_BOUNDED:
+            return CoefficientCurve(index * (1 + draw), 1 + draw, draw, None, draw)
         if self.name == "johnson-sb":
             share, width = index.sigmoid(), self.high - self.low
             slope = width * share * (1 - share)
@@ -171,8 +190,10 @@ class Distribution:
     def start(self, estimate: float, scale: float) -> tuple[float, float]:
         """Return a starting location and spread, from the estimate of the multinomial logit."""
         near = max(self.sign * estimate, 0.1 * scale)
-        if self.name == "lognormal":
+        if self.name in _EXPONENTIAL:
             return math.log(near), 0.5
+        if self.name in _ZERO_BOUNDED:
+            return estimate if abs(estimate) > 0.1 * scale else math.copysign(0.1 * scale, estimate), 0.0
         if self.name == "johnson-sb":
             share = min(max((estimate - self.low) / (self.high - self.low), 0.1), 0.9)
             return math.log(share / (1 - share)), 0.5
@@ -279,7 +300,8 @@ class MixingDistribution:
     @cached_property
     def _pairs(self) -> list[tuple[int, int]]:
         """Entries (row, column) of the Cholesky factor L that are parameters."""
-        alone = [(d, d) for d in range(self.dimensions) if d not in self.group]
+        has_spread = [r.distribution.has_spread for r in self.random]
+        alone = [(d, d) for d in range(self.dimensions) if d not in self.group and has_spread[d]]
         below = [(d, c) for k, d in enumerate(self.group) for c in self.group[: k + 1]]
         return alone + below
 
@@ -375,8 +397,10 @@ class MixingDistribution:
             else:
                 curve = distribution.of_spread(locations[:, d, None], triangle[d, d], draws[:, d])
             value[:, d], basis[:, d], tilt[:, d] = curve.value, curve.per_spread, curve.lean
-            if curve.slope is not None and curve.curvature is not None:
-                slope[:, d], curvatures[d] = curve.slope, curve.curvature
+            if curve.slope is not None:
+                slope[:, d] = curve.slope
+            if curve.curvature is not None:
+                curvatures[d] = curve.curvature
         return SampledCoefficients(value, slope, basis, tilt, curvatures)
 
     def whole(self, x: Floats, random: Tensor) -> Tensor:  # (P,), (N, D, R) -> (N, K, R)
@@ -476,7 +500,7 @@ class MixingDistribution:
         estimates, per = self._in_cost_units(estimates, 1 / sizes)
         per = per.copy()
         for column, distribution in self.random:
-            if distribution.name in ("lognormal", "johnson-sb"):
+            if distribution.name in (*_EXPONENTIAL, "johnson-sb"):
                 per[column] = min(1.0, per[column] / max(abs(estimates[column]), 1e-300))
         # A scale multiplies utilities of about the root of the sum of squared effects of the columns.
         of_scale = 1 / max(float(np.linalg.norm(plain * sizes[: len(plain)])), 1.0)
