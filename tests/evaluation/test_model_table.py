@@ -27,6 +27,50 @@ def test_rows_hold_coefficients_errors_and_goodness_of_fit(data: ChoiceData) -> 
     assert "constants-only" not in str(table([small]))  # rows without values are omitted
 
 
+def test_rows_are_renamed_ordered_and_dropped(data: ChoiceData) -> None:
+    small, large = MNL(formula="x").fit(data), MNL(formula="x + y/2").fit(data)
+    options = {"rename": {"y/2": "Effect of y", "x": "Effect of x", "log-likelihood": "LL"}, "order": ["y/2", "x"]}
+    plain, result = table([small, large]), table([small, large], drop=["constant", "BIC"], **options)
+    assert plain.names[:2] == ["x", "constant[A]"]
+    assert result.names == ["Effect of y", "Effect of x"]
+    assert result.columns[1].rows["Effect of y"] == plain.columns[1].rows["y/2"]
+    text = str(result)
+    assert "\nLL  " in text
+    assert "\nlog-likelihood" not in text
+    assert "BIC" not in text
+    assert f"Not shown: {', '.join(name for name in plain.names if name.startswith('constant['))}." in text
+    assert "Effect of y" in result.to_latex()
+    frame = result.to_frame()
+    assert list(frame["name"][:2]) == ["Effect of x", "LL"]  # the first model lacks y
+    assert list(table(large, order=["constant"]).names[-2:]) == ["x", "y/2"]
+    assert table(large, order=["Effect of y"], rename=options["rename"]).names[0] == "Effect of y"
+
+
+def test_coefficients_of_different_models_share_a_renamed_row(data: ChoiceData) -> None:
+    one, two = MNL(formula="x | 0").fit(data), MNL(formula="x/10 | 0").fit(data)
+    result = table([one, two], rename={"x": "x", "x/10": "x"})
+    assert result.names == ["x"]
+    both = MNL(formula="x + square(x) | 0").fit(data)
+    with pytest.raises(InputError, match="MNL has two coefficients with the new name 'x'"):
+        table(both, rename={"square(x)": "x"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rename": {"why": "y"}}, "rename: 'why' is not in the table"),
+        ({"order": ["constnt"]}, "order: 'constnt' is not in the table"),
+        ({"order": ["BIC"]}, "order: 'BIC' is not in the table"),
+        ({"drop": ["BIK"]}, "drop: 'BIK' is not in the table. Did you mean 'BIC'"),
+        ({"drop": "x"}, "drop must be a list of names"),
+        ({"rename": ["x"]}, "rename must map names"),
+    ],
+)
+def test_unknown_rows_are_refused(data: ChoiceData, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        table(MNL(formula="x").fit(data), **options)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("p", "mark"), [(0.005, "***"), (0.02, "**"), (0.07, "*"), (0.2, ""), (float("nan"), "")])
 def test_stars_mark_small_p_values(data: ChoiceData, p: float, mark: str) -> None:
     result = table([MNL(formula="x | 0").fit(data)])

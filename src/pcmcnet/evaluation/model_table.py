@@ -2,7 +2,8 @@
 
 Each coefficient is a row and each model a column. A latent class logit has one column per class, so that its
 coefficients can be compared with those of other models. Models without coefficients, such as networks, have only the
-goodness-of-fit rows.
+goodness-of-fit rows. Rows can be renamed, ordered and left out. In these options, the name of several coefficients with
+labels, such as ``constant`` for ``constant[car]`` and ``constant[bus]``, stands for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
 from pcmcnet.evaluation.report import FIT_STATISTICS, TRAINING_STATISTICS, fit_statistics
 from pcmcnet.models import LatentClassMNL
@@ -51,16 +52,22 @@ class ModelTable(FormatsMixin):
         Whether stars mark small p-values.
     notes
         Notes printed below the table.
+    order
+        Names of the rows of coefficients, in their order.
+    labels
+        New names of goodness-of-fit statistics.
     """
 
     columns: tuple[ModelColumn, ...]
     stars: bool
     notes: tuple[str, ...]
+    order: tuple[str, ...]
+    labels: Mapping[str, str]
 
     @property
     def names(self) -> list[str]:
-        """Names of the coefficients of all models, in order of first appearance."""
-        return list(dict.fromkeys(name for column in self.columns for name in column.rows))
+        """Names of the coefficients of all models, in the order of the rows."""
+        return list(self.order)
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row per coefficient and goodness-of-fit statistic of each column.
@@ -71,8 +78,10 @@ class ModelTable(FormatsMixin):
         entries = []
         for column in self.columns:
             keys = {"model": column.model, "part": column.part}
-            entries += [{**keys, **row._asdict(), "name": name} for name, row in column.rows.items()]
-            entries += [{**keys, "name": n, "estimate": v} for n, v in column.fit.items() if v is not None]
+            rows = [(name, column.rows[name]) for name in self.order if name in column.rows]
+            entries += [{**keys, **row._asdict(), "name": name} for name, row in rows]
+            fits = [(self.labels.get(name, name), value) for name, value in column.fit.items() if value is not None]
+            entries += [{**keys, "name": name, "estimate": value} for name, value in fits]
         schema = pa.schema(
             [(name, pa.string() if name in ("model", "part", "name", "state") else pa.float64()) for name in _FRAME]
         )
@@ -87,7 +96,10 @@ class ModelTable(FormatsMixin):
             errors = ("" if row is None else row.state or f"{row.std_error:.3g}" for row in estimates)
             rows.append(["", *(error and f"({error})" for error in errors)])
         shown = [name for name in FIT_STATISTICS if any(column.fit.get(name) is not None for column in self.columns)]
-        fits = [[name, *(_format_statistic(name, column.fit.get(name)) for column in self.columns)] for name in shown]
+        fits = [
+            [self.labels.get(name, name), *(_format_statistic(name, column.fit.get(name)) for column in self.columns)]
+            for name in shown
+        ]
         legend = [", ".join(f"{mark} p < {level:g}" for level, mark in reversed(_STARS))] if self.stars and rows else []
         rules = frozenset({len(rows)} if rows and fits else ())
         return ResultContent(title="Models", cells=[head, *rows, *fits], rules=rules, notes=(*legend, *self.notes))
@@ -110,6 +122,9 @@ def table(
     *,
     stars: bool = True,
     data: Any | None = None,
+    rename: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
+    drop: Sequence[str] = (),
 ) -> ModelTable:
     """Build a table of the estimates and the goodness of fit of several models, as in a paper.
 
@@ -130,6 +145,14 @@ def table(
         table that the schemas of the models can read. AIC, BIC and other statistics that belong to the fit are left out
         for models that were not fitted to these choice sets. Default None: the goodness of fit of a logit is that of
         its fit, and other models have none.
+    rename
+        New names of coefficients and statistics, as in {"time/100": "Time (h)"}. Coefficients of different models with
+        the same new name share a row. Default None: the names of the models.
+    order
+        Coefficients of the first rows, by name or by new name. "constant" stands for all constants. Default: the order
+        in which they first appear.
+    drop
+        Coefficients and statistics to leave out, by name or by new name; a note lists the coefficients. Default: none.
 
     Returns
     -------
@@ -139,7 +162,8 @@ def table(
     Raises
     ------
     InputError
-        If there are no models, or if the number of names or errors differs from the number of models.
+        If there are no models, if the number of names or errors differs from the number of models, or if ``rename``,
+        ``order`` or ``drop`` contain an unknown name, or a model has two coefficients with the same new name.
     NotFittedError
         If a model is not fitted.
     """
@@ -161,8 +185,80 @@ def table(
     columns: list[ModelColumn] = []
     for head, model, kind, fit in zip(heads, models, kinds, fits, strict=True):
         columns += _columns(head, model, kind, fit)
+    layout = _Layout.of(columns, rename or {}, order, drop)
     notes = [*_notes_on_estimates(heads, models, kinds), *_notes_on_fit(heads, models, fits, on_data=data is not None)]
-    return ModelTable(columns=tuple(columns), stars=stars, notes=tuple(notes))
+    if layout.dropped:
+        notes.append(f"Not shown: {', '.join(layout.dropped)}.")
+    return ModelTable(
+        columns=tuple(layout.arrange(column) for column in columns),
+        stars=stars,
+        notes=tuple(notes),
+        order=layout.order,
+        labels={name: layout.new_names[name] for name in FIT_STATISTICS if name in layout.new_names},
+    )
+
+
+class _Layout(NamedTuple):
+    """New names, rows and dropped rows of a table."""
+
+    new_names: Mapping[str, str]
+    order: tuple[str, ...]  # new names of the coefficients
+    dropped: tuple[str, ...]  # new names of the coefficients
+    dropped_statistics: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[ModelColumn], rename: Mapping[str, str], order: Sequence[str], drop: Sequence[str]
+    ) -> _Layout:
+        """Return the layout that the options specify, or raise InputError for unknown names."""
+        # 1. New names.
+        if not (isinstance(rename, Mapping) and all(isinstance(w, str) for pair in rename.items() for w in pair)):
+            raise InputError(f"rename must map names to new names, got {rename!r}.")
+        for option, names in (("order", order), ("drop", drop)):
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise InputError(f"{option} must be a list of names, got {names!r}.")
+        coefficients = list(dict.fromkeys(name for column in columns for name in column.rows))
+        _require_known("rename", rename, [*coefficients, *FIT_STATISTICS])
+        new_names = {name: rename.get(name, name) for name in (*coefficients, *FIT_STATISTICS)}
+        # 2. Rows that the options name, by old or new name; the name of several labels stands for all of them.
+        rows = list(dict.fromkeys(new_names[name] for name in coefficients))
+
+        def named(option: str, name: str) -> list[str]:
+            found = [
+                new_names[old]
+                for old in coefficients
+                if name in (old, new_names[old]) or old.startswith(f"{name}[") or new_names[old].startswith(f"{name}[")
+            ]
+            statistics = [s for s in FIT_STATISTICS if name in (s, new_names[s])] if option == "drop" else []
+            if not found and not statistics:
+                _require_known(option, [name], [*rows, *coefficients, *(FIT_STATISTICS if option == "drop" else ())])
+            return found
+
+        dropped = dict.fromkeys(row for name in drop for row in named("drop", name))
+        first = dict.fromkeys(row for name in order for row in named("order", name))
+        left = [row for row in dict.fromkeys([*first, *rows]) if row not in dropped]
+        statistics = tuple(s for s in FIT_STATISTICS if {s, new_names[s]} & {*drop})
+        return cls(new_names, tuple(left), tuple(dropped), statistics)
+
+    def arrange(self, column: ModelColumn) -> ModelColumn:
+        """Return a column with new names and without dropped rows, or raise InputError if two names become one."""
+        rows: dict[str, EstimateRow] = {}
+        for name, row in column.rows.items():
+            new = self.new_names[name]
+            if new in rows:
+                raise InputError(f"rename: {column.model} has two coefficients with the new name {new!r}.")
+            rows[new] = row
+        return column._replace(
+            rows={name: row for name, row in rows.items() if name not in self.dropped},
+            fit={name: value for name, value in column.fit.items() if name not in self.dropped_statistics},
+        )
+
+
+def _require_known(option: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InputError if a name is not in the table."""
+    for name in names:
+        if name not in known:
+            raise InputError(f"{option}: {name!r} is not in the table." + did_you_mean(name, known))
 
 
 def _heads(models: Sequence[ChoiceModel]) -> list[str]:
