@@ -67,7 +67,7 @@ from pcmcnet.models.logit.parameter_bounds import require_identified
 from pcmcnet.models.logit.person_draws import mean_probabilities
 from pcmcnet.models.logit.person_posterior import PersonChoices, PersonPosterior
 from pcmcnet.models.logit.random_coefficients import columns_of
-from pcmcnet.models.mixed_mnl import Tastes
+from pcmcnet.models.logit.tastes import Tastes
 from pcmcnet.progress import StepReporter, show_steps
 from pcmcnet.reports.formats import Summary
 from pcmcnet.reports.frames import data_frame

@@ -50,7 +50,7 @@ from pcmcnet.models.logit.logit_model import (
     read_schema,
 )
 from pcmcnet.models.logit.maximum_likelihood import StartsRecord
-from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood, SimulatedMaximum, SimulatedSearch
+from pcmcnet.models.logit.mixed_likelihood import CurvesOf, SimulatedLikelihood, SimulatedMaximum, SimulatedSearch
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.person_draws import mean_probabilities, posterior_weights
 from pcmcnet.models.logit.random_coefficients import (
@@ -243,12 +243,18 @@ class MixedPredictions(LogitModel, KnownPeople):
 
     def _columns(self, data: ChoiceData) -> Floats:  # -> (N, K)
         """Return the columns of the utility, multiplied by the scales of the choice sets."""
-        columns, scale = utility_columns(self.design_, self.mixing_, self.config.components, data), self.design_.scale
+        design, scale = self._design_at_estimates, self.design_.scale
+        columns = utility_columns(design, self.mixing_, self.config.components, data)
         if scale is None:
             return columns
         multipliers = self.mixing_.multipliers(self.estimates_.values)[scale.codes(data)]
         columns *= spread(multipliers, data.offsets)[:, None]
         return columns
+
+    @property
+    def _design_at_estimates(self) -> Design:
+        """The design with the estimated parameters of transformations."""
+        return design_at(self.design_, self.mixing_, self.mixing_.exponents(self.estimates_.values))
 
     def simulated_likelihood(self, data: ChoiceData, persons: Persons) -> SimulatedLikelihood:
         """Return the simulated likelihood of the choices of persons, with the draws of the fit.
@@ -260,7 +266,7 @@ class MixedPredictions(LogitModel, KnownPeople):
         persons
             Persons with their own coefficients.
         """
-        columns = utility_columns(self.design_, self.mixing_, self.config.components, data)
+        columns = utility_columns(self._design_at_estimates, self.mixing_, self.config.components, data)
         sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a simulated likelihood"))
         keys, covariates = hash_ids(self._ids(data)[persons.first]), self._covariates(persons.table)
         draws, groups = self.population_.draws, group_codes(self.design_, data)
@@ -298,7 +304,7 @@ class MixedPredictions(LogitModel, KnownPeople):
             return None  # means change, too: the caller uses finite differences
         if column not in self.design_.codes:
             return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
-        design = self.design_
+        design = self._design_at_estimates
         if design.scale is not None:
             design = replace(design, multipliers=self.mixing_.multipliers(self.estimates_.values)[1:])
         return mixed_slopes(self.population_, design, data, column, self._columns, self._covariates)
@@ -595,6 +601,44 @@ def utility_columns(
     return np.hstack([columns, in_nest.reshape(len(labels), len(nests))[data.labels.codes]])
 
 
+def design_at(design: Design, mixing: MixingDistribution, exponents: Floats) -> Design:  # (J,)
+    """Return the design with given parameters of transformations, such as Box-Cox exponents."""
+    if not mixing.curves:
+        return design
+    return replace(design, exponents=dict(zip(mixing.curves, exponents.tolist(), strict=True)))
+
+
+def curved_columns(
+    design: Design, mixing: MixingDistribution, components: Mapping[str, str], sets: ChoiceData, chosen: Ints
+) -> CurvesOf | None:
+    """Return the columns and their derivatives as a function of the J parameters of transformations, if there are any.
+
+    First derivatives are exact. Second derivatives are central differences of them.
+    """
+    if not mixing.curves:
+        return None
+    width = len(mixing.columns) - len(design.columns)  # error components do not depend on the parameters
+
+    def slopes(exponents: Floats) -> list[Floats]:  # -> J x (N, K)
+        at = design_at(design, mixing, exponents)
+        return [np.pad(at.matrix(sets, curve), ((0, 0), (0, width))) for curve in mixing.curves]
+
+    def columns_at(exponents: Floats) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore"):  # the likelihood is then -inf
+            columns = utility_columns(design_at(design, mixing, exponents), mixing, components, sets)
+            steps = _CURVE_STEP * np.maximum(np.abs(exponents), 1.0)
+            pairs = [(slopes(exponents + h), slopes(exponents - h)) for h in np.diag(steps)]
+            second = [
+                (ahead[i] - behind[i]) / (2 * step)
+                for i in range(len(exponents))
+                for step, (ahead, behind) in zip(steps, pairs, strict=True)
+            ]
+            x = np.hstack([columns, *slopes(exponents), *second])
+        return LogitLikelihood.from_matrix(x, sets.offsets, chosen).z
+
+    return columns_at
+
+
 def group_codes(design: Design, data: ChoiceData) -> Ints | None:  # -> (S,)
     """Return the scale group of each choice set, or None if all choice sets have the same scale."""
     return None if design.scale is None else design.scale.codes(data)
@@ -643,6 +687,7 @@ def _require_no_equal_cholesky(equal: Sequence[Sequence[str]]) -> None:
 
 
 _MAX_SHIFT = 0.5  # standard errors by which estimates may change with other draws, without a caveat
+_CURVE_STEP = 1e-5  # step of central differences, relative to the parameter
 _MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own maximum may be at infinity
 
 
@@ -687,15 +732,19 @@ class MixedMNL(MixedPredictions):
         if is_first_fit:
             _report_specification(mixing, b, hessian, correlates_all=config.correlated is True)
         scale = mixing.scale(whole.spread, b)
-        within = self._parameters(design, mixing.names, mixing.start(b, 1 / whole.spread))
+        begin = mixing.start(b, 1 / whole.spread)
+        begin[len(begin) - len(mixing.curves) :] = design.form.curve_starts
+        within = self._parameters(design, mixing.names, begin)
         # 4. Maximise the simulated likelihood. The draws of a person depend only on the seed and the person's id.
         keys, device = hash_ids(self._ids(sets)[persons.first]), resolve_device(run.device)
         covariates, groups = covariates_of_means(mean_designs, persons.table), group_codes(design, sets)
+        curves = curved_columns(design, mixing, config.components, sets, chosen)
 
         def make(number: int, which: int) -> SimulatedLikelihood:
             draws = self._draws(mixing, number, run.seed ^ (which << 32), device)
             memory = 0.0 if which else config.memory * 2**30  # the second set of draws is used only once
-            return SimulatedLikelihood.of(whole, persons.number, keys, covariates, mixing, draws, memory, groups)
+            rest = (mixing, draws, memory, groups, curves)
+            return SimulatedLikelihood.of(whole, persons.number, keys, covariates, *rest)
 
         search = SimulatedSearch(
             make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter
@@ -715,7 +764,8 @@ class MixedMNL(MixedPredictions):
             prior_score=None if maximum.prior_score is None else maximum.prior_score * signs,
         )
         constants = self._constants_log_likelihood(design, plain, sets.weights)
-        null = np.where(np.isin(mixing.names, mixing.scales), 1.0, 0.0)
+        is_one = [name in mixing.scales or name.startswith("lambda[") for name in mixing.names]
+        null = np.array(is_one, np.float64)
         estimates = infer(best, within, sets.weights, sets.sizes, clusters, null, constants)
         estimates = estimates.with_unbounded([mixing.names[k] for k in np.flatnonzero(maximum.diverges)])
         self._warn_unbounded(estimates)
@@ -730,7 +780,11 @@ class MixedMNL(MixedPredictions):
         """Return the design, or raise ConfigError if the mixed logit does not support it."""
         if design.scale is not None and design.offset is not None:
             raise ConfigError("scale with an offset is not supported by MixedMNL: remove one of them, or use mnl.")
-        self._require_linear(replace(design, scale=None))
+        if design.scale is not None and design.form.curves:
+            raise ConfigError(
+                f"scale with {design.form.curves[0]!r} is not supported by MixedMNL: fix the exponent, as in "
+                f"boxcox(time, 0.5), or use mnl."
+            )
         return design
 
     def _learn_mean_designs(self, persons: Persons) -> dict[str, IndividualDesign]:

@@ -45,10 +45,29 @@ def problem(
     person = np.array([0, 1, 0, 2, 1, 1, 3, 3, 0])
     individual = rng.standard_normal((4, len(mixing.who)))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
+    if mixing.curves:
+        changes["curves_of"] = curved(rng.uniform(0.5, 2, z.shape), z)
     created = SimulatedLikelihood(
         z, offsets, person, hash_ids("wxyz"), individual, mixing, PersonDraws("sobol", mixing.dimensions, draws, 0), 1e9
     )
     return dataclasses.replace(created, **changes) if changes else created
+
+
+def curved(positive: Floats, z: Floats) -> Any:
+    """Return columns a^r e^(s z_a), b^r and c, with first and second derivatives in r and s, by hand."""
+    a, b, _ = positive.T
+    zero = np.zeros(len(z))
+
+    def columns(parameters: Floats) -> Floats:
+        r, s = parameters
+        f, g, h = a**r * np.exp(s * z[:, 0]), b**r, np.log(a)
+        k = np.log(b)
+        first = [f * h, g * k, zero], [f * z[:, 0], zero, zero]
+        second = [f * h**2, g * k**2, zero], [f * h * z[:, 0], zero, zero], [f * z[:, 0] ** 2, zero, zero]
+        parts = [[f, g, z[:, 2]], *first, second[0], second[1], second[1], second[2]]
+        return np.column_stack([column for part in parts for column in part])
+
+    return columns
 
 
 MIXINGS = {
@@ -79,6 +98,10 @@ MIXINGS = {
         COLUMNS, 3, random(a="zbu", b="zbt", c="+lognormal"), means=((0, 0), (1, 0)), who=("h",)
     ),
     "zero-bounded worths": MixingDistribution(COLUMNS, 3, random(a="zbt", c="zbu"), cost=0),
+    "curves": MixingDistribution(COLUMNS, 3, random(a="normal", c="-lognormal"), curves=("lambda[a]", "s[a]")),
+    "curves of worths": MixingDistribution(
+        COLUMNS, 3, random(a="-lognormal", b="normal"), cost=0, curves=("lambda[a]", "s[a]")
+    ),
     "turned": MixingDistribution(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
 }
 
@@ -104,6 +127,7 @@ def test_the_likelihood_averages_products_over_draws(name: str) -> None:
     mixing = MIXINGS[name]
     sets, x = problem(mixing), point(mixing)
     fixed = np.where(np.arange(3) < mixing.located, x[:3], 0.0)
+    z = sets.z if sets.curves_of is None else sets.curves_of(x[-2:])
     expected = np.zeros(4)
     for n in range(4):
         draws = mixing.standard(sets.draws.of(sets.keys[n : n + 1])).double()
@@ -115,7 +139,7 @@ def test_the_likelihood_averages_products_over_draws(name: str) -> None:
             b[[k for k in range(mixing.located) if k != mixing.cost]] *= -b[mixing.cost]
         total = np.zeros(sets.draws.number)
         for t in np.flatnonzero(sets.person == n):
-            v = sets.z[sets.offsets[t] : sets.offsets[t + 1], :3] @ b
+            v = z[sets.offsets[t] : sets.offsets[t + 1], :3] @ b
             if mixing.scales:
                 v *= (1.0, *x[-2:])[GROUPS[t]]
             total += log_softmax(np.vstack([np.zeros(v.shape[1]), v]), axis=0)[0]

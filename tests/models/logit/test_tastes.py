@@ -8,9 +8,10 @@ import pytest
 
 from choice_tables import PANEL, normal_tastes, panel, read
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import InputError
+from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models import LatentClassMNL, MixedMNL, load
 from pcmcnet.models.interface.latent_classes import Persons
+from pcmcnet.models.logit import user_terms
 from pcmcnet.models.logit.tastes import covariance_and_correlation
 from pcmcnet.plots.effects import taste_chart
 
@@ -148,6 +149,78 @@ def test_earlier_choices_need_persons(history: ChoiceData, future: ChoiceData) -
     by_set = MixedMNL(random={"x": "normal"}, draws=20, starts=1, by="set").fit(history)
     with pytest.raises(InputError, match="earlier choices can be used only if"):
         by_set.predict_proba_given(future, history)
+
+
+# -- transformations with parameters -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def positive() -> ChoiceData:
+    """Panel whose utility is the root of x, with a positive column x."""
+    columns = panel(120, normal_tastes)
+    columns["x"] = np.exp(np.asarray(columns["x"]) / 2)
+    return read(columns, **PANEL)
+
+
+OPTIONS: dict[str, Any] = {"random": {"boxcox(x)": "normal"}, "draws": 50, "starts": 1}
+
+
+def test_a_fixed_exponent_is_that_of_a_fixed_transformation(positive: ChoiceData) -> None:
+    one = MixedMNL(formula="boxcox(x) + y", fixed={"lambda[x]": 0.5}, **OPTIONS).fit(positive)
+    other = MixedMNL(formula="boxcox(x, 0.5) + y", **{**OPTIONS, "random": {"boxcox(x, 0.5)": "normal"}}).fit(positive)
+    assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-9)
+    # The prior is on coefficients in units of the columns at the start, where the exponent of the first model is 1.
+    np.testing.assert_allclose(one.estimates_.values[:-1], other.estimates_.values, rtol=1e-4)
+    np.testing.assert_allclose(one.predict_proba(positive), other.predict_proba(positive), rtol=1e-4)
+    np.testing.assert_allclose(one.conditional(positive).means, other.conditional(positive).means, rtol=1e-3)
+
+
+def test_an_estimated_exponent_maximises_the_likelihood(positive: ChoiceData, tmp_path: Path) -> None:
+    """The log-likelihood is lower on both sides, and a tenth of an error away it is lower by 1/200."""
+    model = MixedMNL(formula="boxcox(x) + y", prior=0, **OPTIONS).fit(positive)
+    b, error = model.coefficients["lambda[x]"], model.standard_errors("classical")["lambda[x]"]
+    assert model.estimates_.null[-1] == 1
+    for side in (-1, 1):
+        fixed = MixedMNL(formula="boxcox(x) + y", prior=0, fixed={"lambda[x]": b + side * 0.1 * error}, **OPTIONS)
+        lower = model.estimates_.log_likelihood - fixed.fit(positive).estimates_.log_likelihood
+        assert lower == pytest.approx(0.005, rel=0.1)  # third derivatives
+    loaded = load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_proba(positive), model.predict_proba(positive))
+    few = positive.subset(np.arange(20))
+    scaled = model.elasticities(few, "x")["own", "own"]
+    assert np.isfinite([scaled.value, scaled.error]).all()
+
+
+def test_user_terms_in_mixed_logits_have_the_estimates_of_box_cox(
+    positive: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_terms, "_USER_TERMS", {})
+    user_terms.term("power", lambda x, e: (x**e - 1) / e, {"e": 1.0})
+    own = MixedMNL(formula="power(x) + y", **{**OPTIONS, "random": {"power(x)": "normal"}}).fit(positive)
+    built_in = MixedMNL(formula="boxcox(x) + y", **OPTIONS).fit(positive)
+    np.testing.assert_allclose(own.estimates_.values, built_in.estimates_.values, rtol=1e-4)  # two searches
+    np.testing.assert_allclose(own.covariance("classical"), built_in.covariance("classical"), rtol=1e-3)
+
+
+def test_error_components_do_not_depend_on_exponents() -> None:
+    columns = panel(40, normal_tastes, sizes=(3, 3))
+    columns["x"] = np.exp(np.asarray(columns["x"]) / 2)
+    columns["mode"] = np.tile(["car", "bus", "train"], len(columns["x"]) // 3)
+    data = read(columns, **PANEL, alternative="mode")
+    options = {"components": {"car": "road", "bus": "road"}, "random": {}, "draws": 30, "starts": 1}
+    curved = MixedMNL(formula="boxcox(x) + y", fixed={"lambda[x]": 1}, **options).fit(data)
+    linear = MixedMNL(formula="x + y", **options).fit(data)
+    # boxcox(x) is x - 1, and the constant cancels.
+    assert curved.estimates_.log_likelihood == pytest.approx(linear.estimates_.log_likelihood, rel=1e-8)
+
+
+def test_scales_with_exponents_are_refused() -> None:
+    columns = panel(40, normal_tastes)
+    columns["x"] = np.exp(np.asarray(columns["x"]) / 2)
+    columns["wave"] = np.asarray(columns[PANEL["person"]]) % 2
+    data = read(columns, **{**PANEL, "individual": ["wave"]})
+    with pytest.raises(ConfigError, match=r"scale with 'lambda\[x\]' is not supported by MixedMNL"):
+        MixedMNL(formula="boxcox(x) + y", scale="wave", **OPTIONS).fit(data)
 
 
 # -- latent classes beside the distributions ---------------------------------------------------------------------------

@@ -21,6 +21,10 @@ scale has a column of its own, z_jg = y_j . b_r in the sets of group g and 0 in 
 The utility has the second derivative y_jk in mu_g and the coefficient of column k, so H_r has the further term
 -sum_t sum_j p_j y_jk over the sets of group g.
 
+If the columns depend on parameters lambda of transformations, such as Box-Cox exponents, each lambda has the column
+z'_j . b_r, where z' is the derivative of z in lambda. Here the second derivatives of the utility are z'_jk in lambda
+and the coefficient of column k, and z''_j . b_r in two such parameters.
+
 Arrays (rows, R) are computed block by block (``models/logit/draws.py``). Products and exponentials are computed in
 float32 or float64, as requested. Log-probabilities over draws and sums over persons are computed in float64.
 """
@@ -58,6 +62,7 @@ log = logging.getLogger("pcmcnet")
 Precision = Literal["float32", "float64"]
 
 T = TypeVar("T")
+CurvesOf = Callable[[Floats], Floats]  # (J,) -> (M, K + J K + J J K): columns, then first and second derivatives
 
 _ON_CPU, _ON_GPU = 2**17, 2**25  # elements of a block: enough to fit a CPU's cache, or to keep a GPU busy
 _GRAM = 2**20  # elements of the products of a Hessian that are computed at a time on a CPU
@@ -77,8 +82,9 @@ class _EvaluatedBlock(NamedTuple):
 
     block: PersonBlock
     z: Tensor  # (N, m, K) differences from the chosen alternative, multiplied by the scales of the sets
-    groups: Tensor  # (N, m, S) 1 for the rows of the sets in each group with an estimated scale
-    unscaled: Tensor | None  # (N m, R) utilities before scaling, if there are scales
+    extra: Tensor | None  # (E, N m, R) columns of scales and transformations, which depend on the draw; None without
+    mixed: Tensor  # (E, N m, K) second derivatives of the utility in the parameter of such a column and a coefficient
+    twice: Tensor | None  # (E, E, N m, R) second derivatives in two such parameters; None for 0
     covariates: Tensor  # (N, 1 + G) a 1, then the covariates of the individuals
     draws: SampledCoefficients
     e: Tensor  # (N m, R) exponentials of the utilities
@@ -99,7 +105,9 @@ class SimulatedLikelihood:
     mixing: MixingDistribution
     draws: PersonDraws
     memory: float  # maximum bytes of draws to store between evaluations
+    curves_of: CurvesOf | None = None  # columns as a function of the parameters of transformations, if there are any
     _stored: dict[int, Tensor] = field(default_factory=dict)
+    _exponents: Floats | None = None  # (J,) the parameters of transformations of the current blocks
 
     @classmethod
     def of(
@@ -112,28 +120,41 @@ class SimulatedLikelihood:
         draws: PersonDraws,
         memory: float,
         groups: Ints | None = None,
+        curves_of: CurvesOf | None = None,
     ) -> SimulatedLikelihood:
         """Build the simulated likelihood from a logit's likelihood and the person (S,) of each choice set.
 
         ``groups`` (S,) contains the group of each choice set if the mixing distribution has scales: 0 for the
-        reference, then 1, 2, ...
+        reference, then 1, 2, ... ``curves_of`` returns the columns for given parameters of transformations.
         """
         z = sets.z
         if groups is not None:
             of_row = np.repeat(groups[sets.sets], np.diff(sets.offsets))
             z = np.hstack([z, of_row[:, None] == np.arange(1, 1 + len(mixing.scales))])
-        return cls(z, sets.offsets, person[sets.sets], keys, covariates, mixing, draws, memory)
+        return cls(z, sets.offsets, person[sets.sets], keys, covariates, mixing, draws, memory, curves_of)
 
     def __post_init__(self) -> None:
         device, D, R = self.draws.device, self.mixing.dimensions, self.draws.number
-        max_rows = (_ON_GPU if device.type == "cuda" else _ON_CPU) // R
-        self.blocks = list(person_blocks(self.z, self.offsets, self.person, max(max_rows, 1), device))
+        self._max_rows = max((_ON_GPU if device.type == "cuda" else _ON_CPU) // R, 1)
+        self.blocks = self._blocks(self.z)
         self._stores_draws = 4.0 * len(self.keys) * D * R <= self.memory
+
+    def _blocks(self, z: Floats) -> list[PersonBlock]:
+        """Return blocks of persons with the given columns."""
+        return list(person_blocks(z, self.offsets, self.person, self._max_rows, self.draws.device))
+
+    def _move_to(self, x: Floats) -> None:
+        """Compute the columns at other parameters of transformations, unless they are those of the current blocks."""
+        exponents = self.mixing.exponents(x)
+        if self.curves_of is None or (self._exponents is not None and (exponents == self._exponents).all()):
+            return
+        self.blocks, self._exponents = self._blocks(self.curves_of(exponents)), exponents.copy()
 
     def evaluate(
         self, x: Floats, precision: Precision, *, scores: bool = True, weights: Floats | None = None
     ) -> tuple[Floats, Floats, Floats | None]:
         """Return log-likelihoods (N,), scores (N, P) and, if weights (N,) are given, the Hessian (P, P)."""
+        self._move_to(x)
         # 1. Evaluate the blocks, and sum their contributions to sum_r w_r (H_r + s_r s_r').
         ll, score, P = np.zeros(len(self.keys)), np.zeros((len(self.keys), len(x))), len(x)
         results = self.by_block(lambda block: self._evaluate(block, x, getattr(torch, precision), scores, weights))
@@ -176,8 +197,9 @@ class SimulatedLikelihood:
         # 1. Utilities (N, m, R). Columns with the same coefficient in all draws are multiplied once. In WTP space every
         #    coefficient is a product with the cost coefficient and varies over draws.
         draws, mixing, whole = self.coefficients(block.persons, x, dtype), self.mixing, None
-        z, groups = block.z[:, :, : len(mixing.columns)].to(dtype), block.z[:, :, len(mixing.columns) :].to(dtype)
-        random, unscaled = [r.column for r in mixing.random], None
+        K = len(mixing.columns)
+        z, groups = block.z[:, :, :K].to(dtype), block.z[:, :, K : K + len(mixing.scales)].to(dtype)
+        random = [r.column for r in mixing.random]
         if mixing.cost is None:
             fixed = [k for k in range(mixing.located) if k not in random]
             common = (block.z[:, :, fixed] @ torch.from_numpy(x[fixed]).to(block.z)).to(dtype)  # (N, m)
@@ -185,9 +207,18 @@ class SimulatedLikelihood:
         else:
             all_columns = mixing.whole(x, draws.value)
             v, whole = torch.bmm(z, mixing.in_utility(all_columns)), all_columns.transpose(0, 1)
+        extra, mixed, twice = None, z.new_empty(0, z.shape[0] * z.shape[1], K), None
         if mixing.scales:
+            by_group = groups.permute(2, 0, 1).reshape(len(mixing.scales), -1, 1)
+            extra, mixed = by_group * v.view(-1, v.shape[-1]), by_group * z.reshape(-1, K)
             multiplier = 1 + groups @ (torch.from_numpy(mixing.multipliers(x)[1:]).to(z) - 1)  # (N, m)
-            unscaled, v, z = v.view(-1, v.shape[-1]), v * multiplier[:, :, None], z * multiplier[:, :, None]
+            v, z = v * multiplier[:, :, None], z * multiplier[:, :, None]
+        elif mixing.curves and block.z.shape[2] > K:
+            # The K columns are followed by their first derivatives in each parameter, and by their second derivatives.
+            J, b = len(mixing.curves), mixing.in_utility(mixing.whole(x, draws.value))  # (N, K, R)
+            slopes = block.z[:, :, K:].to(dtype).view(*z.shape[:2], J + J * J, K).permute(2, 0, 1, 3)
+            moved = torch.matmul(slopes, b).reshape(J + J * J, -1, b.shape[2])
+            extra, twice, mixed = moved[:J], moved[J:].view(J, J, *moved.shape[1:]), slopes[:J].reshape(J, -1, K)
         # 2. Log-probabilities of the choices, summed over the sets of a person: log P_nr.
         log_p, e, inverse = _exponentials(v.view(-1, v.shape[-1]), block)
         joint = block.sum_sets(log_p).double()  # (N, R)
@@ -196,7 +227,7 @@ class SimulatedLikelihood:
         w = (joint - ll[:, None]).exp_().to(dtype)
         ones = np.ones((len(block.persons), 1))
         covariates = torch.from_numpy(np.hstack([ones, self.covariates[block.persons]])).to(v)
-        evaluated = _EvaluatedBlock(block, z, groups, unscaled, covariates, draws, e, inverse, w, whole)
+        evaluated = _EvaluatedBlock(block, z, extra, mixed, twice, covariates, draws, e, inverse, w, whole)
         return ll - math.log(self.draws.number), evaluated
 
     def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
@@ -205,6 +236,7 @@ class SimulatedLikelihood:
         If a ``cost`` column is given, return the means and standard deviations (N, K) of willingness to pay, which is
         minus the ratio of a coefficient to the cost coefficient, for all columns.
         """
+        self._move_to(x)
         width = self.mixing.dimensions if cost is None else len(self.mixing.columns)
         mean, deviation = np.empty((2, len(self.keys), width))
 
@@ -263,14 +295,14 @@ def _exponentials(
 
 def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N, P)
     """Return the gradient of each person's log-likelihood, and overwrite the exponentials."""
-    z, (N, R), K, S = at.z, at.w.shape, at.z.shape[2], at.groups.shape[2]
+    z, (N, R), K, E = at.z, at.w.shape, at.z.shape[2], len(at.mixed)
     random = [r.column for r in mixing.random]
     # 1. Probabilities of the rows, times the weights of the draws.
     factor = at.inverse * at.w.index_select(0, at.block.person_of_set)
     p = at.e.mul_(factor.index_select(0, at.block.set_of_row)).view(N, -1, R)
     # 2. Sum p z over rows: in each draw for random coefficients, over all draws for the others. ``by_draw`` has the
     #    sums by column (second axis) and derivative (last axis): entry 0 for 1, entry 1 + l for draw l.
-    by_draw = torch.zeros(N, K + S, 1 + len(random), dtype=p.dtype, device=p.device)
+    by_draw = torch.zeros(N, K + E, 1 + len(random), dtype=p.dtype, device=p.device)
     if at.whole is not None:
         all_columns = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
         mixing.to_wtp_space(all_columns, at.whole)
@@ -279,9 +311,8 @@ def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N
         weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
         if len(random) < K:
             by_draw[:, :K, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
-    if at.unscaled is not None:
-        utilities = (p * at.unscaled.view_as(p)).sum(2, keepdim=True)  # (N, m, 1)
-        by_draw[:, K:, 0] = torch.bmm(at.groups.mT, utilities)[:, :, 0]
+    if at.extra is not None:
+        by_draw[:, K:, 0] = (p * at.extra.view(E, *p.shape)).sum((2, 3)).T
     # 3. Multiply by the derivatives of nonlinear coefficients in their index.
     if at.draws.slope is not None:
         weighted = weighted * at.draws.slope
@@ -333,30 +364,31 @@ def _curvature(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor,
 def _in_coefficients(at: _EvaluatedBlock, chunk: slice) -> tuple[Tensor, Tensor]:  # -> (C, N, R), (C, C, N, R)
     """Return the scores s_r with respect to the coefficients of the columns and the scales, and H_r + s_r s_r'."""
     # 1. Probabilities of rows, means of columns in each set, and scores: minus the sums of means over a person's sets.
-    block, (N, m, K), S = at.block, at.z.shape, at.groups.shape[2]
+    block, (N, m, K), E = at.block, at.z.shape, len(at.mixed)
     z = at.z.permute(2, 0, 1)  # (K, N, m)
     p = at.e[:, chunk] * at.inverse[:, chunk].index_select(0, block.set_of_row)
     mean = block.sum_rows(z.reshape(K, -1, 1) * p)  # (K, T, R)
-    if at.unscaled is not None:
-        groups = at.groups.permute(2, 0, 1).reshape(S, -1, 1)
-        utilities = groups * at.unscaled[:, chunk]  # (S, N m, R) the columns of the scales
-        mean = torch.cat([mean, block.sum_rows(utilities * p)])
+    extra = None if at.extra is None else at.extra[:, :, chunk]  # (E, N m, R)
+    if extra is not None:
+        mean = torch.cat([mean, block.sum_rows(extra * p)])
     score = -block.sum_sets(mean)
-    out = p.new_empty(K + S, K + S, N, p.shape[1])
+    out = p.new_empty(K + E, K + E, N, p.shape[1])
     # 2. Minus the covariances of the columns, summed over sets, plus the products of scores. The matrix is symmetric:
     #    compute one half.
-    for k in range(K + S):
+    for k in range(K + E):
         between = block.sum_sets(mean[k] * mean[k:])
         if k < K:
             within = torch.bmm((z[k] * z[k:]).transpose(0, 1), p.view(N, m, -1)).transpose(0, 1)
         else:
             within = p.new_empty(0, N, p.shape[1])
-        if at.unscaled is not None:
-            # The columns of the scales depend on the draw. Add the second derivatives of the utility, y_jk.
-            column = z[k].reshape(-1, 1) if k < K else utilities[k - K]
-            products = column * utilities[max(k - K, 0) :]
+        if extra is not None:
+            # The columns of scales and transformations depend on the draw. Add the second derivatives of the utility.
+            column = z[k].reshape(-1, 1) if k < K else extra[k - K]
+            products = column * extra[max(k - K, 0) :]
             if k < K:
-                products = products + groups * block.z[:, :, k].reshape(-1, 1).to(p)
+                products = products + at.mixed[:, :, k, None]
+            elif at.twice is not None:
+                products += at.twice[k - K, k - K :, :, chunk]
             within = torch.cat([within, (products * p).view(-1, N, m, p.shape[1]).sum(2)])
         out[k, k:] = between.sub_(within).addcmul_(score[k].expand_as(between), score[k:])
         out[k + 1 :, k] = out[k, k + 1 :]

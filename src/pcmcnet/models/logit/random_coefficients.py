@@ -220,9 +220,11 @@ class Distribution:
 # Error components do not change.
 #
 # Scales of groups of choice sets (`scale_groups.py`) multiply all columns. The derivative of the utility in a scale is
-# the utility before scaling, which is treated as one more column for each scale.
+# the utility before scaling, which is treated as one more column for each scale. So is the derivative in a parameter of
+# a transformation, such as a Box-Cox exponent: the derivatives of the columns times the coefficients.
 #
-# Parameters (P,): locations, then effects of covariates on means, then spreads, then scales. The sign of a spread is
+# Parameters (P,): locations, then effects of covariates on means, then spreads, then scales, then parameters of
+# transformations. The sign of a spread is
 # not identified, as the draws are symmetric: `mirrored` makes spreads positive by mirroring the draws, with the same
 # likelihood.
 
@@ -257,6 +259,7 @@ class MixingDistribution:
     mirror: tuple[int, ...] = ()  # (D,) 1, or -1 for mirrored draws
     cost: int | None = None  # in WTP space, the column in whose units the others are
     scales: tuple[str, ...] = ()  # names of the scale parameters of groups of choice sets
+    curves: tuple[str, ...] = ()  # names of the parameters of transformations, such as Box-Cox exponents
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> MixingDistribution:
@@ -273,6 +276,7 @@ class MixingDistribution:
             tuple(map(int, entries["mirror"])),
             None if entries["cost"] is None else int(entries["cost"]),
             tuple(map(str, entries.get("scales", ()))),
+            tuple(map(str, entries.get("curves", ()))),
         )
         # 2. Indices must be those of existing columns, coefficients and covariates.
         columns = [r.column for r in random]
@@ -323,25 +327,30 @@ class MixingDistribution:
                 names.append(random[d])
             else:
                 names.append(f"{self.random[d].distribution.spread_name}[{random[d]}]")
-        return (*names, *self.scales)
+        return (*names, *self.scales, *self.curves)
+
+    @property
+    def n_extra(self) -> int:
+        """Number of parameters that have a column of their own: scales, and parameters of transformations."""
+        return len(self.scales) + len(self.curves)
 
     @cached_property
     def column(self) -> Ints:
-        """Column (P,) of the utility that each parameter belongs to; scales have columns of their own, after the K."""
+        """Column (P,) of the utility that each parameter belongs to; scales and curves have columns after the K."""
         columns = [self.random[d].column for d, _ in (*self.means, *self._pairs)]
-        scales = range(len(self.columns), len(self.columns) + len(self.scales))
-        return np.array([*range(self.located), *columns, *scales], np.int64)
+        extra = range(len(self.columns), len(self.columns) + self.n_extra)
+        return np.array([*range(self.located), *columns, *extra], np.int64)
 
     @cached_property
     def basis(self) -> Ints:
         """For each parameter (P,), 1 + the index of the draw that it multiplies, or 0 if it multiplies no draw."""
-        before, after = self.located + len(self.means), len(self.scales)
+        before, after = self.located + len(self.means), self.n_extra
         return np.array([0] * before + [1 + c for _, c in self._pairs] + [0] * after, np.int64)
 
     @cached_property
     def individual(self) -> Ints:
         """For each parameter (P,), 1 + the index of the covariate that it multiplies, or 0 if it multiplies none."""
-        after = len(self._pairs) + len(self.scales)
+        after = len(self._pairs) + self.n_extra
         return np.array([0] * self.located + [1 + g for _, g in self.means] + [0] * after, np.int64)
 
     @cached_property
@@ -369,7 +378,12 @@ class MixingDistribution:
 
     def multipliers(self, x: Floats) -> Floats:  # (P,) -> (1 + G,)
         """Return the scales of all groups, with the 1 of the reference first."""
-        return np.append(1.0, x[len(x) - len(self.scales) :])
+        first = len(x) - self.n_extra
+        return np.append(1.0, x[first : first + len(self.scales)])
+
+    def exponents(self, x: Floats) -> Floats:  # (P,) -> (J,)
+        """Return the parameters of transformations."""
+        return x[len(x) - len(self.curves) :]
 
     def locations(self, x: Floats, h: Floats) -> Floats:  # (P,), (N, G) -> (N, D)
         """Return the location of each random coefficient for each person."""
@@ -439,8 +453,8 @@ class MixingDistribution:
         # 2. Spreads on the diagonal of L; coefficients start uncorrelated.
         for p, (d, c) in zip(self.spreads, self._pairs, strict=True):
             x[p] = spread[d] if d == c else 0.0
-        # 3. Scales: 1.
-        x[len(x) - len(self.scales) :] = 1.0
+        # 3. Scales: 1. The caller sets the parameters of transformations.
+        x[len(x) - self.n_extra :] = 1.0
         return x
 
     def _in_cost_units(self, estimates: Floats, scale: Floats) -> tuple[Floats, Floats]:  # (K0,), (K,)
@@ -504,7 +518,7 @@ class MixingDistribution:
                 per[column] = min(1.0, per[column] / max(abs(estimates[column]), 1e-300))
         # A scale multiplies utilities of about the root of the sum of squared effects of the columns.
         of_scale = 1 / max(float(np.linalg.norm(plain * sizes[: len(plain)])), 1.0)
-        return np.append(per, np.full(len(self.scales), of_scale))[self.column]
+        return np.append(per, np.full(self.n_extra, of_scale))[self.column]
 
 
 # -- Specification of the mixing distribution by options ---------------------------------------------------------------
@@ -598,6 +612,7 @@ def specify_mixing(
         tuple(covariates),
         cost=unit,
         scales=design.form.scales,
+        curves=design.form.curves,
     )
 
 
