@@ -30,7 +30,7 @@ PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # tutorials 
 # Pages that take more than a second. Quick tests only parse their blocks and look up their names.
 SLOW = {"axioms", "cluster", "compare", "context-effects", "decisions", "deephalo", "dpn", "elasticities", "explain"}
 SLOW |= {"export", "gallery", "importance", "large-tables", "lcl", "lmnl", "mixed-mnl", "nested-mnl", "pcmc", "pcmcnet"}
-SLOW |= {"hb-mnl"}
+SLOW |= {"conjoint", "hb-mnl"}
 SLOW |= {"reproduce", "rich-features", "scenarios", "simulators", "tcnet", "tests-and-tables", "tuning", "uncertainty"}
 SLOW |= {"designs"}
 COMMANDS = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

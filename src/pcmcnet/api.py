@@ -2,6 +2,7 @@
 
 from pcmcnet.data import CatalogueData, ChoiceData, PairTable, ScannedData, Schema
 from pcmcnet.data.choice_based import wesml
+from pcmcnet.data.conjoint_files import join_survey, read_cho
 from pcmcnet.data.control_function import ControlFunction, control_function
 from pcmcnet.data.history import ChoiceHistory, history
 from pcmcnet.data.kinds.frozen import Frozen
@@ -47,7 +48,9 @@ from pcmcnet.evaluation.model_bootstrap import BootstrapResult, bootstrap
 from pcmcnet.evaluation.sequential_prediction import predict_sequence
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.explanation import Explanation, explain
+from pcmcnet.insight.market_shares import MarketShares, market_shares
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
+from pcmcnet.insight.part_worths import PartWorthTable, part_worth_table, willingness_to_pay_by_person
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
 from pcmcnet.insight.submarkets import Submarkets, submarkets
 from pcmcnet.insight.willingness_to_pay import willingness_to_pay
@@ -128,6 +131,7 @@ __all__ = [
     "Leaderboard",
     "LearningMNL",
     "LinearPCMC",
+    "MarketShares",
     "MixedMNL",
     "ModelTable",
     "NestedMNL",
@@ -137,6 +141,7 @@ __all__ = [
     "Outcome",
     "PCMCNet",
     "PairTable",
+    "PartWorthTable",
     "PcmcNetError",
     "PointerNetwork",
     "Prices",
@@ -174,15 +179,19 @@ __all__ = [
     "hausman_mcfadden",
     "history",
     "horowitz",
+    "join_survey",
     "leaderboard",
     "likelihood_ratio",
     "load",
+    "market_shares",
     "offer_frontier",
     "optimise_offer",
     "optimise_offers",
     "optimise_prices",
     "order_effects",
+    "part_worth_table",
     "predict_sequence",
+    "read_cho",
     "scenario",
     "score_test",
     "stationary_distribution",
@@ -195,5 +204,6 @@ __all__ = [
     "wald",
     "wesml",
     "willingness_to_pay",
+    "willingness_to_pay_by_person",
     "write_offers",
 ]

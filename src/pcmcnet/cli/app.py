@@ -27,6 +27,7 @@ from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
 from pcmcnet.cli.scenario import scenario
 from pcmcnet.cli.serve import serve
+from pcmcnet.cli.shares import shares
 from pcmcnet.cli.show import show
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
@@ -70,7 +71,17 @@ class Program(HelpfulGroup):
     topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Tables": ("check", "split", "datasets", "simulate", "design"),
         "Models": ("models", "fit", "tune", "compare", "leaderboard"),
-        "A fitted model": ("show", "evaluate", "predict", "explain", "scenario", "optimise", "serve", "export"),
+        "A fitted model": (
+            "show",
+            "evaluate",
+            "predict",
+            "explain",
+            "scenario",
+            "shares",
+            "optimise",
+            "serve",
+            "export",
+        ),
         "The paper": ("reproduce",),
     }
 
@@ -84,7 +95,7 @@ app = typer.Typer(
 )
 for light in (fit, show, predict, evaluate):
     app.command(cls=LightCommand)(light)
-for command in (compare, leaderboard, tune, explain, scenario, optimise, simulate):
+for command in (compare, leaderboard, tune, explain, scenario, shares, optimise, simulate):
     app.command(cls=Command)(command)
 for table_command in (check, split, datasets, models):
     app.command(cls=TableCommand)(table_command)
