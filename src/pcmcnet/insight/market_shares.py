@@ -23,7 +23,7 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import InputError, TrainingError, did_you_mean
-from pcmcnet.models import HierarchicalMNL, MixedMNL
+from pcmcnet.models import ChoiceModel, HierarchicalMNL, MixedMNL
 from pcmcnet.models.logit.draws import softmax_by_draw
 from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import Cells, TableMixin
@@ -49,12 +49,28 @@ class ProductShare(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MarketShares(TableMixin):
-    """Simulated shares of products, for each person and over people. The object prints as a table."""
+    """Simulated shares of products, for each person and over people. The object prints as a table.
+
+    Parameters
+    ----------
+    rows
+        Share, 90% interval and revenue per person of each product.
+    persons
+        Ids (N,) of the persons, or numbers of the draws for new people.
+    by_person
+        Shares (N, J) of each person.
+    constants
+        Constants by product, which are 0 without calibration to known shares.
+    rule
+        "logit" or "first-choice".
+    simulator
+        Coefficients of the people, and the products, for :meth:`sensitivity`.
+    """
 
     rows: tuple[ProductShare, ...]
-    persons: NDArray[Any]  # (N,) ids, or numbers of draws for new people
-    by_person: Floats  # (N, J)
-    constants: Mapping[str, float]  # calibrated to known shares
+    persons: NDArray[Any]
+    by_person: Floats
+    constants: Mapping[str, float]
     rule: Rule
     simulator: ShareSimulator = field(repr=False)
 
@@ -201,7 +217,7 @@ class ShareSimulator:
 
 
 def market_shares(
-    model: HierarchicalMNL | MixedMNL,
+    model: ChoiceModel,
     products: Any,
     *,
     names: str | Sequence[str] | None = None,
@@ -274,9 +290,7 @@ def market_shares(
     return MarketShares(rows, simulator.persons, by_person, by_name, rule, simulator)
 
 
-def _simulator(
-    model: HierarchicalMNL | MixedMNL, products: Any, names: str | Sequence[str] | None, people: People
-) -> ShareSimulator:
+def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | None, people: People) -> ShareSimulator:
     """Return the simulator, or raise InputError if the model or the products do not fit."""
     if not isinstance(model, HierarchicalMNL | MixedMNL):
         raise InputError(f"market_shares needs a hierarchical or mixed logit, got {type(model).__name__}.")

@@ -46,14 +46,30 @@ class LevelWorth(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PartWorthTable(TableMixin):
-    """Part-worths of the levels of all attributes, for each person and over people. The object prints as a table."""
+    """Part-worths of the levels of all attributes, for each person and over people. The object prints as a table.
+
+    Parameters
+    ----------
+    rows
+        Mean, standard deviation and quantiles over people of each level.
+    persons
+        Ids (N,) of the persons.
+    values
+        Posterior means (N, rows) of each person.
+    attributes
+        Names of the A attributes.
+    importances
+        Importances (N, A) of the attributes for each person, which sum to 1.
+    left_out
+        Terms of the formula that are no main effects of an attribute.
+    """
 
     rows: tuple[LevelWorth, ...]
-    persons: NDArray[Any]  # (N,)
-    values: Floats  # (N, rows) posterior means of each person
+    persons: NDArray[Any]
+    values: Floats
     attributes: tuple[str, ...]
-    importances: Floats  # (N, A) of the attributes of each person, which sum to 1
-    left_out: tuple[str, ...]  # terms that are no main effects of an attribute
+    importances: Floats
+    left_out: tuple[str, ...]
 
     def by_person(self) -> pa.Table:
         """Return a table with a row per person: a column ``ATTRIBUTE: LEVEL`` for each level."""
