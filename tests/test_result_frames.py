@@ -56,7 +56,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
     few = {"chains": 2, "burn_in": 10, "draws": 20, "thin": 1}
     hierarchical = pn.HierarchicalMNL(formula="price | 0", **few).fit(data, progress=False)
     numeric = pn.HierarchicalMNL(formula="price + minutes | 0", signs={"price": "-"}, **few).fit(data, progress=False)
-    market = pn.market_shares(numeric, {**catalogue, "income": [1.0, 1.0], "purpose": ["work", "work"]})
+    simulated = pn.market_shares(numeric, {**catalogue, "income": [1.0, 1.0], "purpose": ["work", "work"]})
     scaled = pn.MNL(formula="price + minutes | 0", scale="purpose").fit(data, progress=False)
     examples: list[Any] = [
         *(pn.evaluate(network, data, resamples=10), logit.summary(), logit.convergence(), explanation),
@@ -86,7 +86,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),
         *(mixed.tastes(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
         *(hierarchical.chains(), hierarchical.part_worths(), pn.part_worth_table(numeric)),
-        *(pn.willingness_to_pay_by_person(numeric, "price"), market, market.sensitivity("price")),
+        *(pn.willingness_to_pay_by_person(numeric, "price"), simulated, simulated.sensitivity("price")),
         *(plan, pn.design_power(plan, "price", respondents=[5], surveys=2)),
         BootstrapResult(
             labels=("x",),
