@@ -7,10 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pytest
 
 from browser import needs_chromium, violations
+from choice_tables import trips
+from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline, intercity
 from pcmcnet.insight.scenarios import Scenario, scenario
 from pcmcnet.models import MNL, PCMCNet
@@ -234,7 +238,11 @@ def test_many_airline_sets_from_a_file(
     page.locator("[data-market=file]").set_input_files(tmp_path / "sample.csv")
     expect(page.locator("[data-market=size]")).to_contain_text(f"{sets:,} choice sets with")
     ready(page).get_by_label("Segments").select_option("airlines")
+    expect(page.locator("[data-best=goal]")).to_have_value("share")
+    expect(page.locator("[data-best=no-money]")).to_be_visible()
     page.get_by_label("Revenue from").select_option("totalPrice")
+    ready(page)
+    expect(page.locator("[data-best=goal]")).to_have_value("revenue")
     add_change(page, column="totalPrice", where="nFlights", sign="==", where_value="2")
     change = "totalPrice *= 1.1 where nFlights == 2"
     expected = scenario(models[0], tmp_path / "sample.csv", change, by="airlines", revenue="totalPrice")
@@ -243,6 +251,25 @@ def test_many_airline_sets_from_a_file(
     page.close()
     other = visit(link)  # the file is not part of the link
     expect(other.locator("[data-market=status]")).to_contain_text("made with the table sample.csv")
+
+
+def test_a_baseline_without_an_answer_does_not_hide_the_model(visit: Visit, tmp_path: Path) -> None:
+    """A logit with constants cannot predict a label that is new to it; the network can."""
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "alternative": "mode"}
+    data = ChoiceData.from_long(trips(40, seed=0), **roles, features=["price", "minutes"])
+    net = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, progress=False)
+    market = trips(20, seed=1)
+    market["mode"] = np.array([mode if k else "zeppelin" for k, mode in enumerate(market["mode"])])
+    pyarrow.csv.write_csv(pa.table(market), tmp_path / "market.csv")
+    with serving(net, MNL().fit(data, progress=False), table=tmp_path / "market.csv") as where:
+        page = ready(visit(where, refusals=(422,)))
+        expect(page.locator("[data-market=groups]")).to_contain_text("zeppelin")
+        page.get_by_label("Predicted by").last.select_option("baseline")
+        expect(page.locator("[data-market=status]")).to_contain_text("zeppelin")
+        expect(page.locator("[data-market=results]")).to_be_hidden()
+        page.get_by_label("Predicted by").last.select_option("main")
+        expect(ready(page).locator("[data-market=groups]")).to_contain_text("zeppelin")
+        page.wait_for_load_state("networkidle")  # the server stops only after it has answered all requests
 
 
 def test_a_table_that_is_too_large_is_not_sent(logit: MNL, visit: Visit, tmp_path: Path) -> None:

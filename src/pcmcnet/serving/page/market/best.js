@@ -57,11 +57,19 @@ export class Best {
     this.controller?.abort();
     this.part("result").hidden = true;
     const { revenue, unitCost } = this.settings.value;
-    const goals = [...(unitCost === null ? [] : ["margin"]), "revenue"];
-    fill(this.part("goal"), [...(revenue === null ? [] : goals), "share"].map((goal) => [goal, goal]));
+    const ofMoney = revenue === null ? [] : [...(unitCost === null ? [] : ["margin"]), "revenue"];
+    this.fillGoals([...ofMoney, "share"]);
     this.part("no-money").hidden = revenue !== null;
     this.enable();
     this.report(null);
+  }
+
+  /** List the goals. If there are others than before, the first is chosen: margin, or else revenue. */
+  fillGoals(goals) {
+    const select = this.part("goal");
+    if (goals.join() === [...select.options].map(({ value }) => value).join()) return;
+    fill(select, goals.map((goal) => [goal, goal]));
+    select.selectedIndex = 0;
   }
 
   /** Offer the searches that are meaningful: there has to be an own alternative and one of a competitor. */
