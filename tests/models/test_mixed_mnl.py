@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 import pcmcnet as pn
 from choice_tables import PANEL, ROLES, logit_choices, normal_tastes, panel, read, trips
@@ -514,9 +515,29 @@ def test_coefficients_that_cannot_be_correlated_are_reported(caplog: pytest.LogC
     table = panel(30, normal_tastes)
     table["z"] = np.sin(np.arange(len(table["x"])))
     data = read(table, features=["x", "y", "z"], person="person")
-    distributions = {"x": "normal", "y": "normal", "z": "uniform"}
+    distributions = {"x": "normal", "y": "normal", "z": "zbu"}
     MixedMNL(random=distributions, correlated=True, draws=20).fit(data, progress=False)
-    assert "correlated=True: 'z' (uniform) is independent, because only these distributions can be" in caplog.text
+    assert "correlated=True: 'z' (zbu) is independent, because only these distributions can be" in caplog.text
     caplog.clear()
     MixedMNL(random=distributions, correlated=["x", "y"], draws=20).fit(data, progress=False)
     assert "independent" not in caplog.text
+
+
+def test_uniform_and_normal_coefficients_are_correlated_by_a_copula() -> None:
+    """Persons with a high coefficient of x have a high one of y: normal indices with correlation 0.8."""
+
+    def tastes(rng: np.random.Generator, persons: int) -> Floats:
+        z = rng.standard_normal((2, persons))
+        return np.column_stack([1 + z[0], 2 * ndtr(0.8 * z[0] + 0.6 * z[1]) - 1])  # y: uniform on (-1, 1)
+
+    data = read(panel(250, tastes, sets=10), **PANEL)
+    model = MixedMNL(random={"x": "normal", "y": "uniform"}, correlated=True, draws=200, starts=1).fit(data)
+    b, errors = model.coefficients, model.standard_errors()
+    half = math.hypot(b["cholesky[y, x]"], b["cholesky[y, y]"])
+    assert abs(b["y"]) < 3 * errors["y"]
+    assert half == pytest.approx(1, abs=0.2)  # two of its standard errors
+    result = model.taste_covariance()
+    expected = math.sqrt(3 / math.pi) * 0.8
+    assert abs(result.correlations[0, 1] - expected) < 3 * result.std_errors[1, 0, 1]
+    apart = MixedMNL(random={"x": "normal", "y": "uniform"}, draws=200, starts=1).fit(data)
+    assert pn.likelihood_ratio(apart, model).rejected

@@ -54,7 +54,7 @@ from pcmcnet.models.logit.mixed_likelihood import CurvesOf, SimulatedLikelihood,
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.person_draws import mean_probabilities, posterior_weights
 from pcmcnet.models.logit.random_coefficients import (
-    NORMAL_BASED,
+    CORRELATED,
     Distribution,
     MixingDistribution,
     require_varying_columns,
@@ -90,8 +90,9 @@ class MixedMNLConfig(LogitConfig):
         has the sign of the multinomial logit estimate, or the sign in "+lognormal" or "-lognormal". Default: normal
         coefficients of all numeric features.
     correlated
-        Whether the random coefficients that are based on a normal distribution (normal, lognormal, johnson-sb) are
-        correlated, or the names of the correlated coefficients. Default False: independent.
+        Whether the random coefficients are correlated, or the names of the correlated coefficients. A Gaussian copula
+        correlates uniform, log-uniform and triangular coefficients; those of the distributions truncated-normal, zbu
+        and zbt stay independent. Default False: independent.
     components
         Error components: a mapping from labels to nests, as in {"bus": "public", "train": "public"}. The alternatives
         of a nest share a normal random utility with mean 0. Default: none.
@@ -433,7 +434,7 @@ class MixedPredictions(LogitModel, KnownPeople):
         individuals = self._individuals(data)
         population = replace(self.population_, draws=replace(self.population_.draws, number=_TASTE_DRAWS))
         random = [r.column for r in mixing.random]
-        is_exact = not mixing.who and all(r.distribution.is_linear for r in mixing.random)
+        is_exact = not mixing.who and not mixing.copula_pairs and all(r.distribution.is_linear for r in mixing.random)
         in_group = np.isin(np.arange(mixing.dimensions), mixing.group)
         may_covary = np.outer(in_group, in_group) | np.eye(mixing.dimensions, dtype=bool) | bool(mixing.who)
 
@@ -661,7 +662,7 @@ def _report_specification(
             "correlated=True: %s independent, because only these distributions can be correlated: %s",
             ", ".join(f"{mixing.labels[r.column]!r} ({r.distribution})" for r in independent)
             + (" is" if len(independent) == 1 else " are"),
-            ", ".join(NORMAL_BASED),
+            ", ".join(CORRELATED),
         )
     # The pseudo-inverse of the information, in units in which its diagonal is 1.
     scale = 1 / np.sqrt(np.maximum(-np.diag(hessian), 1e-300))

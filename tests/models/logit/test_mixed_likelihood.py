@@ -98,6 +98,15 @@ MIXINGS = {
         COLUMNS, 3, random(a="zbu", b="zbt", c="+lognormal"), means=((0, 0), (1, 0)), who=("h",)
     ),
     "zero-bounded worths": MixingDistribution(COLUMNS, 3, random(a="zbt", c="zbu"), cost=0),
+    "copulas": MixingDistribution(
+        COLUMNS, 3, random(a="uniform", b="normal", c="triangular"), group=(0, 1, 2), means=((2, 0),), who=("h",)
+    ),
+    "copulas of logarithms": MixingDistribution(
+        COLUMNS, 3, random(a="triangular", b="-log-uniform", c="+lognormal"), group=(0, 1)
+    ),
+    "copulas of worths": MixingDistribution(
+        COLUMNS, 3, random(a="-log-uniform", b="normal", c="triangular"), group=(0, 2), cost=0
+    ),
     "curves": MixingDistribution(COLUMNS, 3, random(a="normal", c="-lognormal"), curves=("lambda[a]", "s[a]")),
     "curves of worths": MixingDistribution(
         COLUMNS, 3, random(a="-lognormal", b="normal"), cost=0, curves=("lambda[a]", "s[a]")

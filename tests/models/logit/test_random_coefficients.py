@@ -21,6 +21,8 @@ from pcmcnet.models.logit.random_coefficients import (
     Distribution,
     MixingDistribution,
     RandomCoefficient,
+    _triangular_of_normal,
+    _uniform_of_normal,
     require_varying_columns,
     specify_mixing,
 )
@@ -96,6 +98,40 @@ def test_parameters_survive_json_and_inconsistent_ones_are_refused() -> None:
     for wrong in ({"located": 9}, {"group": [0, 7]}, {"mirror": [3]}, {"means": [[8, 0]]}, {"means": [[1, 4]]}):
         with pytest.raises(ValueError, match=r"that does not exist|that is not random"):
             MixingDistribution.from_dict({**entries, **wrong})
+
+
+def test_a_copula_keeps_the_distributions_and_correlates_them() -> None:
+    """Row (0.3, 0.4) of L: half width 0.5, and normal indices with correlation 0.6.
+
+    The correlation of two uniform numbers with a Gaussian copula is 6 / pi asin(0.6 / 2), and that of a uniform and a
+    normal number is sqrt(3 / pi) 0.6.
+    """
+    laws = (NORMAL, Distribution("uniform"), Distribution("uniform"), Distribution("triangular"))
+    random = tuple(RandomCoefficient(k, law) for k, law in enumerate(laws))
+    mixing = MixingDistribution(("a", "b", "c", "d"), 4, random, group=(0, 1, 2, 3))
+    triangle = torch.tensor([[2.0, 0, 0, 0], [0.3, 0.4, 0, 0], [1, 0, 0, 0], [0, 0, 0.3, 0.4]], dtype=torch.float64)
+    t = torch.quasirandom.SobolEngine(4, scramble=True, seed=0).draw(2**14).double().T[None] * 2 - 1
+    result = mixing.sample(torch.zeros(1, 4).double(), triangle, mixing.standard(t)).value[0]
+    a, b, c, d = result.numpy()
+    assert np.abs(b).max() <= 0.5
+    assert b.var() == pytest.approx(0.25 / 3, rel=1e-2)  # quasi-random draws
+    assert d.var() == pytest.approx(0.25 / 6, rel=1e-2)
+    assert np.quantile(d, 0.125) == pytest.approx(-0.25, abs=5e-3)
+    assert a.std() == pytest.approx(2, rel=1e-2)
+    assert np.corrcoef(b, c)[0, 1] == pytest.approx(6 / math.pi * math.asin(0.3), abs=5e-3)
+    assert np.corrcoef(a, b)[0, 1] == pytest.approx(math.sqrt(3 / math.pi) * 0.6, abs=5e-3)
+    assert mixing.names[4:7] == ("cholesky[a, a]", "cholesky[b, a]", "cholesky[b, b]")
+
+
+@pytest.mark.parametrize("function", [_uniform_of_normal, _triangular_of_normal])
+@pytest.mark.parametrize("v", [-9.0, -1.3, -0.2, 0.4, 2.5, 7.0])
+def test_draws_of_copulas_have_the_derivatives_of_differences(function: Any, v: float) -> None:
+    step, at = 1e-5, torch.tensor([v], dtype=torch.float64)
+    value, slope, bend = (float(part) for part in function(at))
+    (up, up_slope, _), (down, down_slope, _) = (map(float, function(at + h)) for h in (step, -step))
+    assert slope == pytest.approx((up - down) / (2 * step), rel=1e-6, abs=1e-10)
+    assert bend == pytest.approx((up_slope - down_slope) / (2 * step), rel=1e-6, abs=1e-10)
+    assert -1 <= value <= 1
 
 
 # -- Distributions -----------------------------------------------------------------------------------------------------
@@ -254,8 +290,9 @@ def test_an_error_lists_each_coefficient_once() -> None:
 
 
 def test_correlated_coefficients_are_all_or_selected_by_name() -> None:
-    distributions = {"price": "-lognormal", "minutes": "normal", "comfort": "uniform"}
+    distributions = {"price": "-lognormal", "minutes": "normal", "comfort": "zbu"}
     assert specified(random=distributions, correlated=True).group == (0, 1)
+    assert specified(random={**distributions, "comfort": "uniform"}, correlated=True).group == (0, 1, 2, 3)
     assert specified(random={**distributions, "comfort": "normal"}, correlated=["price", "minutes"]).group == (0, 1)
 
 
@@ -279,8 +316,8 @@ def test_nests_and_means_add_parameters() -> None:
             "correlated includes 'minutes', which is not random",
         ),
         (
-            {"random": {"price": "normal", "minutes": "uniform"}, "correlated": ["price", "minutes"]},
-            "correlated includes 'minutes', which is uniform: only normal, lognormal, johnson-sb can be",
+            {"random": {"price": "normal", "minutes": "zbu"}, "correlated": ["price", "minutes"]},
+            "correlated includes 'minutes', which is zbu: only normal, lognormal, johnson-sb, uniform",
         ),
         ({"random": {"price": "normal"}, "means": {"minutes": ["income"]}}, "means includes 'minutes', which is not"),
     ],

@@ -302,7 +302,7 @@ def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N
     p = at.e.mul_(factor.index_select(0, at.block.set_of_row)).view(N, -1, R)
     # 2. Sum p z over rows: in each draw for random coefficients, over all draws for the others. ``by_draw`` has the
     #    sums by column (second axis) and derivative (last axis): entry 0 for 1, entry 1 + l for draw l.
-    by_draw = torch.zeros(N, K + E, 1 + len(random), dtype=p.dtype, device=p.device)
+    by_draw = torch.zeros(N, K + E, 1 + at.draws.basis.shape[1], dtype=p.dtype, device=p.device)
     if at.whole is not None:
         all_columns = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
         mixing.to_wtp_space(all_columns, at.whole)
@@ -358,6 +358,19 @@ def _curvature(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor,
         tilt = _features(at.draws.tilt, at, chunk)[mixing.feature[parameters]]
         weighted = (score[mixing.random[d].column] * w * curve[:, chunk]) * tilt  # (p, N, R)
         total[np.ix_(parameters, parameters)] += (weighted.flatten(1) @ tilt.flatten(1).T).double()
+    # 4. Add the second derivatives of the indices that copulas correlate, in the entries of their rows of L.
+    for d, copula in at.draws.copulas.items():
+        rows = [mixing.dimensions + k for k, (e, _) in enumerate(mixing.copula_pairs) if e == d]
+        parameters = np.flatnonzero(np.isin(mixing.basis, np.array(rows) + 1))
+        weight = score[mixing.random[d].column] * w
+        if at.draws.slope is not None:
+            weight = weight * at.draws.slope[:, d, chunk]
+        q = copula.q[:, :, chunk].transpose(0, 1)  # (l, N, R)
+        bent = (weight * copula.bend[:, chunk] * q).flatten(1) @ q.flatten(1).T
+        flat = (weight * copula.flat[:, chunk]).sum() * (
+            torch.eye(len(copula.r)).to(q) - torch.outer(copula.r, copula.r)
+        )
+        total[np.ix_(parameters, parameters)] += (bent + flat).double()
     return total
 
 
@@ -408,7 +421,7 @@ def _in_wtp_space(score: Tensor, second: Tensor, whole: Tensor, mixing: MixingDi
     second[mixing.cost, mixing.wtp_columns] -= cross
 
 
-def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)
+def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N, F, R) -> (1 + F + G, N, R)
     """Return the variables that the parameters of a coefficient multiply: 1, the draws and the covariates."""
     draws = basis[:, :, chunk].transpose(0, 1)
     covariates = at.covariates.T[:, :, None].expand(-1, -1, draws.shape[2])

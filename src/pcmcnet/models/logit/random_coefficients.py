@@ -54,7 +54,9 @@ _ZERO_BOUNDED = ("zbu", "zbt")
 _EXPONENTIAL = ("lognormal", "log-uniform")
 _LINEAR = ("normal", "uniform", "triangular")
 _SIGNIFICANT_Z = 1.96
-NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # may be correlated
+_NORMAL_BASED = ("normal", "lognormal", "johnson-sb")
+_COPULA = ("uniform", "triangular", "log-uniform")  # correlated by a Gaussian copula
+CORRELATED = (*_NORMAL_BASED, *_COPULA)  # may be correlated
 _FORM = re.compile(r"\s*([+-]?)\s*([a-z-]+?)\s*(?:\(([^,()]*),([^,()]*)\))?\s*")
 _MIN_RATIO = -30.0  # least a / |b| of a truncated normal: float64 still represents Phi there
 _ROOT_2 = math.sqrt(2)
@@ -202,6 +204,24 @@ class Distribution:
         return estimate, max(0.25 * abs(estimate), 0.1 * scale)
 
 
+def _uniform_of_normal(v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return g(v) = 2 Phi(v) - 1, a uniform number on (-1, 1) for a standard normal v, with g' and g''."""
+    density = (-0.5 * v**2).exp() * (2 / math.sqrt(2 * math.pi))
+    return (v / _ROOT_2).erf(), density, -v * density
+
+
+def _triangular_of_normal(v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return g(v), a triangular number on (-1, 1) for a standard normal v, with g' and g''.
+
+    With S = (2 Phi(-|v|))^(1/2), g = 1 - S for v > 0, g' = phi / S, g'' = -v g' + g'^2 / S, and g is odd.
+    """
+    size, sign = v.abs(), v.sign()
+    log_tail = 0.5 * (math.log(2) + torch.special.log_ndtr(-size))
+    root = log_tail.exp()
+    slope = (-0.5 * size**2 - 0.5 * math.log(2 * math.pi) - log_tail).exp()
+    return sign * (1 - root), slope, sign * (slope**2 / root.clamp_min(1e-30) - size * slope)
+
+
 # -- Mixing distribution: from parameters to the coefficients of each person in each draw ------------------------------
 # The utility has K columns. D of them have a random coefficient, with standard draws x (D, R) for each person; the
 # others have one coefficient for all. For a person with covariates h, random coefficient d is a function of
@@ -209,10 +229,17 @@ class Distribution:
 #     location a_d = m_d + sum_g h_g n_dg        index a_d + sum_l L_dl x_l
 #
 # L is diagonal, except for a group of correlated coefficients, where it is lower triangular: L L' is the covariance of
-# their indices, and L its Cholesky factor. Each parameter belongs to one column. The derivative of that column's
-# coefficient in the parameter is slope x basis x covariate, where the basis is 1 or x_l and the covariate is 1 or h_g.
-# The arrays `column`, `basis` and `individual` say which: 0 stands for 1, 1 + l for x_l, and 1 + g for h_g. Columns of
-# error components have no location: their mean is 0.
+# their indices, and L its Cholesky factor. In the group, a uniform or triangular draw is g(v) = F^-1(Phi(v)) of a
+# normal v (Gaussian copula). With w = sum_l L_dl z_l, s = |L_d| and v = w / s, the index is a_d + s g(v). So the spread
+# is s, and the correlations of the v are those of L L'. With r_l = L_dl / s and q_l = z_l - v r_l, its derivatives are
+#
+#     d / d L_dl            r_l (g - v g') + g' z_l
+#     d^2 / d L_dl d L_dm   [(g - v g') (1[l = m] - r_l r_m) + g'' q_l q_m] / s
+#
+# Each parameter belongs to one column. The derivative of that column's coefficient in the parameter is slope x basis x
+# covariate, where the basis is 1, x_l or, for an entry L_dl of a copula, the derivative above. The covariate is 1 or
+# h_g. The arrays `column`, `basis` and `individual` say which: 0 stands for 1, 1 + l for x_l, the next numbers for the
+# entries of copulas, and 1 + g for h_g. Columns of error components have no location: their mean is 0.
 #
 # In WTP space one column is a cost, and the random coefficient of each other column is its willingness to pay w, in
 # units of the cost (Train & Weeks, 2005): with c the coefficient of the cost, that of column k is -c w_k. `in_utility`
@@ -224,9 +251,8 @@ class Distribution:
 # a transformation, such as a Box-Cox exponent: the derivatives of the columns times the coefficients.
 #
 # Parameters (P,): locations, then effects of covariates on means, then spreads, then scales, then parameters of
-# transformations. The sign of a spread is
-# not identified, as the draws are symmetric: `mirrored` makes spreads positive by mirroring the draws, with the same
-# likelihood.
+# transformations. The sign of a spread is not identified, as the draws are symmetric: `mirrored` makes spreads positive
+# by mirroring the draws, with the same likelihood.
 
 
 class RandomCoefficient(NamedTuple):
@@ -236,14 +262,29 @@ class RandomCoefficient(NamedTuple):
     distribution: Distribution
 
 
+class CopulaCurve(NamedTuple):
+    """Index of a coefficient that a Gaussian copula correlates, with derivatives in the entries of its row of L."""
+
+    deviation: Tensor  # (N, R) index minus location
+    first: Tensor  # (N, l, R)
+    flat: Tensor  # (N, R) (g - v g') / s
+    bend: Tensor  # (N, R) g'' / s
+    q: Tensor  # (N, l, R)
+    r: Tensor  # (l,)
+
+
 class SampledCoefficients(NamedTuple):
-    """Random coefficients of N persons in R draws, and their derivatives."""
+    """Random coefficients of N persons in R draws, and their derivatives.
+
+    The D + Q rows of ``basis`` and ``tilt`` belong to the D draws and to the Q parameters of copulas.
+    """
 
     value: Tensor  # (N, D, R)
     slope: Tensor | None  # (N, D, R) derivative in the location; None for 1
-    basis: Tensor  # (N, D, R) derivative in the spread, divided by that in the location
-    tilt: Tensor  # (N, D, R) ``lean`` of CoefficientCurve
+    basis: Tensor  # (N, D + Q, R) derivative in the spread, divided by that in the location
+    tilt: Tensor  # (N, D + Q, R) ``lean`` of CoefficientCurve
     curvatures: dict[int, Tensor]  # (N, R) second derivatives in the location, for nonlinear coefficients
+    copulas: dict[int, CopulaCurve]
 
 
 @dataclass(frozen=True)
@@ -310,6 +351,11 @@ class MixingDistribution:
         return alone + below
 
     @cached_property
+    def copula_pairs(self) -> list[tuple[int, int]]:
+        """Entries (row, column) of the Cholesky factor L of coefficients that a Gaussian copula correlates (Q,)."""
+        return [(d, c) for d, c in self._pairs if d in self.group and self.random[d].distribution.name in _COPULA]
+
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """Names (K,) of the coefficients, or of the willingness to pay, as the summary shows them."""
         return tuple(f"wtp[{name}]" if k in self.wtp_columns else name for k, name in enumerate(self.columns))
@@ -343,9 +389,11 @@ class MixingDistribution:
 
     @cached_property
     def basis(self) -> Ints:
-        """For each parameter (P,), 1 + the index of the draw that it multiplies, or 0 if it multiplies no draw."""
+        """For each parameter (P,), 1 + the index of its row of ``SampledCoefficients.basis``, or 0 if it has none."""
         before, after = self.located + len(self.means), self.n_extra
-        return np.array([0] * before + [1 + c for _, c in self._pairs] + [0] * after, np.int64)
+        of_copula = {pair: k for k, pair in enumerate(self.copula_pairs)}
+        rows = [self.dimensions + of_copula[pair] if pair in of_copula else pair[1] for pair in self._pairs]
+        return np.array([0] * before + [1 + row for row in rows] + [0] * after, np.int64)
 
     @cached_property
     def individual(self) -> Ints:
@@ -356,7 +404,8 @@ class MixingDistribution:
     @cached_property
     def feature(self) -> Ints:
         """Index (P,) of the variable that each parameter multiplies, in the list of 1, draws and covariates."""
-        return np.where(self.individual > 0, self.dimensions + self.individual, self.basis)
+        rows = self.dimensions + len(self.copula_pairs)
+        return np.where(self.individual > 0, rows + self.individual, self.basis)
 
     @property
     def spreads(self) -> Ints:
@@ -366,8 +415,8 @@ class MixingDistribution:
     def standard(self, t: Tensor) -> Tensor:  # (N, D, R) -> (N, D, R)
         """Transform uniform draws on (-1, 1) to standard draws."""
         signs = self.mirror or (1,) * self.dimensions
-        parts = (r.distribution.standard(t[:, d] * signs[d]) for d, r in enumerate(self.random))
-        return torch.stack(list(parts), dim=1)
+        laws = [Distribution("normal") if d in self.group else r.distribution for d, r in enumerate(self.random)]
+        return torch.stack([law.standard(t[:, d] * signs[d]) for d, law in enumerate(laws)], dim=1)
 
     def triangle(self, x: Floats) -> Floats:  # (P,) -> (D, D)
         """Return the Cholesky factor L."""
@@ -400,8 +449,13 @@ class MixingDistribution:
         # 1. The indices a + L x. Normal, uniform and triangular coefficients equal their index.
         spread = triangle @ draws if self.group else triangle.diagonal()[:, None] * draws
         index = spread.add_(locations[:, :, None])
+        copulas = {d: self._copula(d, triangle[d], draws) for d in dict.fromkeys(d for d, _ in self.copula_pairs)}
+        if copulas:
+            for d, copula in copulas.items():
+                index[:, d] = locations[:, d, None] + copula.deviation
+            draws = torch.cat([draws, *(copula.first for copula in copulas.values())], dim=1)
         if all(r.distribution.is_linear for r in self.random):
-            return SampledCoefficients(index, None, draws, draws, {})
+            return SampledCoefficients(index, None, draws, draws, {}, copulas)
         # 2. Other coefficients are functions of their index; truncated normals, of location and spread.
         value, slope, basis, tilt = index, torch.ones_like(index), draws.clone(), draws.clone()
         curvatures = {}
@@ -415,7 +469,23 @@ class MixingDistribution:
                 slope[:, d] = curve.slope
             if curve.curvature is not None:
                 curvatures[d] = curve.curvature
-        return SampledCoefficients(value, slope, basis, tilt, curvatures)
+        return SampledCoefficients(value, slope, basis, tilt, curvatures, copulas)
+
+    def _copula(self, d: int, row: Tensor, draws: Tensor) -> CopulaCurve:  # (D,), (N, D, R)
+        """Return the index of a coefficient that a copula correlates, given its row of L and normal draws."""
+        # 1. The normal v, and the uniform or triangular draw g(v) with its derivatives.
+        columns = [c for e, c in self.copula_pairs if e == d]
+        z, entries = draws[:, columns], row[columns]
+        s = entries.norm().clamp_min(1e-12)
+        r = entries / s
+        v = (z * r[:, None]).sum(1)
+        g, slope, bend = (
+            _uniform_of_normal(v) if "uniform" in self.random[d].distribution.name else _triangular_of_normal(v)
+        )
+        # 2. The index, and its derivatives in the entries of the row.
+        flat = g - v * slope
+        first = r[:, None] * flat[:, None] + slope[:, None] * z
+        return CopulaCurve(s * g, first, flat / s, bend / s, z - v[:, None] * r[:, None], r)
 
     def whole(self, x: Floats, random: Tensor) -> Tensor:  # (P,), (N, D, R) -> (N, K, R)
         """Return the coefficients of all columns or, in WTP space, the cost coefficient and the willingness to pay."""
@@ -661,23 +731,24 @@ def _group(
         return ()
     index = {part.column: d for d, part in enumerate(parts) if part.column < len(names)}
     if correlated is True:
-        group = [d for d in index.values() if parts[d].distribution.name in NORMAL_BASED]
+        group = [d for d in index.values() if parts[d].distribution.name in CORRELATED]
     else:
         group = []
         for name in correlated:
             for column in columns_of(name, names, sources, "correlated", references):
                 if column not in index:
                     raise ConfigError(f"correlated includes {name!r}, which is not random: add it to random.")
-                if parts[index[column]].distribution.name not in NORMAL_BASED:
+                if parts[index[column]].distribution.name not in CORRELATED:
                     kind = parts[index[column]].distribution.name
                     raise ConfigError(
-                        f"correlated includes {name!r}, which is {kind}: only {', '.join(NORMAL_BASED)} can be "
+                        f"correlated includes {name!r}, which is {kind}: only {', '.join(CORRELATED)} can be "
                         f"correlated."
                     )
                 group.append(index[column])
     if len(group) < 2:
         raise ConfigError(
-            f"correlated needs at least two random coefficients based on a normal distribution, got {len(group)}."
+            f"correlated needs at least two random coefficients of these distributions, got {len(group)}: "
+            f"{', '.join(CORRELATED)}."
         )
     return tuple(sorted(set(group)))
 
