@@ -52,6 +52,15 @@ def test_a_wide_table_is_described(cli: Run, tmp_path: Path) -> None:
     assert len(ChoiceData.from_schema(tmp_path / "wide.csv", Schema.from_toml(tmp_path / "roles.toml"))) == 3
 
 
+def test_counts_of_markets_are_summed(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text("week,brand,sold,x\n1,a,3,1\n1,b,0,2\n2,a,1,2\n2,b,4,1\n")
+    roles = ("--choice-set", "week", "--counts", "sold", "--alternative", "brand")
+    status, out, _ = cli("check", tmp_path / "sales.csv", *roles)
+    assert status == 0
+    assert "2 markets with 8 choices\n  a  offered in 2 markets, chosen 4 times (50%)\n" in out
+    assert "--counts       sold" in out
+
+
 def test_problems_set_the_status_and_are_listed_as_json(cli: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("trip,took,x\n1,1,3\n1,1,4\n2,1,3\n2,0,4\n3,0,2\n3,1,1\n")
     status, out, _ = cli("check", tmp_path / "t.csv")

@@ -52,6 +52,9 @@ def test_prices_are_chosen_from_a_ladder(cli: Run, fitted: Path, catalogue: Path
     printed = json.loads(result.out)
     assert printed["exact"]
     assert set(printed["after"]) <= {1.0, 2.0, 3.0}
+    assert "treats 'price' as exogenous" in printed["notes"][-1]
+    again = cli("optimise", fitted, catalogue, *words, "--exogenous", "-o", tmp_path / "again", "--json")
+    assert json.loads(again.out)["notes"] == printed["notes"][:-1]
 
 
 def test_prices_respect_the_stock(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
@@ -102,6 +105,7 @@ def test_offers_note_a_wrong_sign(cli: Run, catalogue: Path, tmp_path: Path) -> 
         (["--revenue", "margin", "--at-least", "x=1"], "--at-least: expected COLUMN=VALUE:COUNT"),
         (["--price", "price", "--bounds", "5"], "--bounds: expected a lowest and a highest price"),
         (["--price", "price", "--individuals", "people.csv"], "--individuals optimises offers only"),
+        (["--revenue", "margin", "--exogenous"], "--exogenous applies only to prices: add --price"),
         (
             ["--revenue", "margin", "--individual", "income=1", "--size", "9.."],
             "expected a minimum of at most 3",

@@ -96,6 +96,8 @@ def _count_lines(data: ChoiceData) -> list[str]:
     """Return the number of sets, and how often each label is offered and chosen."""
     import numpy as np
 
+    if data.schema.counts is not None:
+        return _market_lines(data)
     sizes = data.sizes
     span = f"{sizes.min()} to {sizes.max()}" if sizes.min() < sizes.max() else sizes.max()
     lines = [f"{len(data):,} choice sets of {span} alternatives"]
@@ -109,6 +111,26 @@ def _count_lines(data: ChoiceData) -> list[str]:
     width = max(map(len, labels.categories))
     for label, n, times in zip(labels.categories, offered, chosen, strict=True):
         lines.append(f"  {label:<{width}}  offered in {n:,} sets, chosen in {times:,} ({times / max(n, 1):.0%})")
+    return lines
+
+
+def _market_lines(data: ChoiceData) -> list[str]:
+    """Return the number of markets, and the counts of each label."""
+    import numpy as np
+
+    from pcmcnet.data.counts import markets
+
+    firsts, counts = markets(data)
+    lines = [f"{len(firsts):,} markets with {counts.sum():,g} choices"]
+    labels = firsts.labels
+    if labels is None or len(labels.categories) > _MAX_LABELS:
+        return lines
+    offered = np.bincount(labels.codes, minlength=len(labels.categories))
+    chosen = np.bincount(labels.codes, counts, minlength=len(labels.categories))
+    width = max(map(len, labels.categories))
+    for label, n, times in zip(labels.categories, offered, chosen, strict=True):
+        share = times / counts.sum()
+        lines.append(f"  {label:<{width}}  offered in {n:,} markets, chosen {times:,g} times ({share:.0%})")
     return lines
 
 
