@@ -114,13 +114,15 @@ def test_the_choice_set_column_is_required() -> None:
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
     arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing"])
-    arguments |= dict.fromkeys(["kinds", "signs"])
-    with pytest.raises(SchemaError, match="tuning needs the choices: add --chosen COLUMN or --rank COLUMN"):
+    arguments |= dict.fromkeys(["kinds", "signs", "counts"])
+    with pytest.raises(SchemaError, match="tuning needs the choices: add --chosen COLUMN, --rank COLUMN or --counts COLUMN"):
         schema_of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     schema = schema_of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
     assert schema == Schema(choice_set="trip", chosen="took")
     ranked = schema_of_command({**arguments, "choice_set": "trip", "rank": "place"}, "tuning")
     assert ranked == Schema(choice_set="trip", rank="place")
+    market = schema_of_command({**arguments, "choice_set": "week", "counts": "sold"}, "tuning")
+    assert market == Schema(choice_set="week", counts="sold")
 
 
 def test_kinds_are_pairs_separated_by_commas() -> None:
