@@ -115,7 +115,8 @@ def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
     arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing"])
     arguments |= dict.fromkeys(["kinds", "signs", "counts"])
-    with pytest.raises(SchemaError, match="tuning needs the choices: add --chosen COLUMN, --rank COLUMN or --counts COLUMN"):
+    remedy = "tuning needs the choices: add --chosen COLUMN, --rank COLUMN or --counts COLUMN"
+    with pytest.raises(SchemaError, match=remedy):
         schema_of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     schema = schema_of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
     assert schema == Schema(choice_set="trip", chosen="took")
