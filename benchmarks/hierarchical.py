@@ -176,7 +176,7 @@ def numpyro_run(
 def against_numpyro(options: argparse.Namespace) -> None:
     """Print effective draws per second of both, and how far their posterior means are apart."""
     os.environ.update({"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all threads
     compile_library()
