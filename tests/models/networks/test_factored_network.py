@@ -12,6 +12,7 @@ from choice_tables import ROLES, read, trips
 from network_batches import chosen_places, largest_set, log_odds_terms
 from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers.factored import FactoredRates
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.networks.averaged_members import NetworkSpec
 from pcmcnet.models.networks.chain_network import AveragedChains
@@ -249,3 +250,23 @@ def test_factors_start_with_a_spread_of_about_one(data: ChoiceData, hidden: tupl
         assert 0.4 < float(factors.std(0).mean()) < 2.5
         terms = log_odds_terms(network, batch, *largest_set(batch))
         assert max(abs(term) for others, term in terms.items() if others) > 1e-3
+
+
+@pytest.mark.parametrize("hidden", [(), (6, 5)])
+def test_blocks_of_alternatives_give_the_same_factors_and_gradients(
+    hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = FactoredRates(2, 3, 4, hidden).double()
+    gen = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=gen, dtype=torch.float64) for shape in ((3, 2), (3, 11, 3))]
+
+    def values_and_gradients() -> list[torch.Tensor]:
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        outputs = network(*leaves)
+        weights = [torch.arange(x.numel(), dtype=torch.float64).cos().view(x.shape) for x in outputs]
+        return [*outputs, *torch.autograd.grad(outputs, [*leaves, *network.parameters()], weights)]
+
+    expected = values_and_gradients()
+    for most in (1, 7, 32):
+        monkeypatch.setattr("pcmcnet.layers.factored.factored_rates.BLOCK_ALTERNATIVES", most)
+        torch.testing.assert_close(values_and_gradients(), expected, rtol=1e-12, atol=1e-12)
