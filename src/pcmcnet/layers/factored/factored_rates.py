@@ -141,8 +141,9 @@ class FactoredRates(nn.Module):
         is_plain = alternatives.device.type != "cpu" or needs_plain_operators(alternatives, *self.parameters())
         if is_plain or alternatives.shape[:2].numel() <= BLOCK_ALTERNATIVES:
             return self._log_factors(individual, alternatives)
-        sets = alternatives.shape[0]
-        blocks = alternatives.split(max(BLOCK_ALTERNATIVES // sets, 1), 1)
+        sets, size = alternatives.shape[:2]
+        step = max(BLOCK_ALTERNATIVES // sets, 1)
+        blocks = [alternatives[:, begin : begin + step] for begin in range(0, size, step)]
         log_u, log_v = zip(*(self._log_factors(individual, block) for block in blocks), strict=True)
         return torch.cat(log_u, 1), torch.cat(log_v, 1)
 
