@@ -29,7 +29,10 @@ from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError, did_you_mean
 
 NONE = "none"  # label of the alternative without attributes, and name of its constant
-RESERVED = (NONE, "version", "task", "alternative", "person", "choice_set", "chosen", "choice")
+RESERVED = (
+    *(NONE, "version", "task", "alternative", "person", "choice_set", "chosen", "choice"),
+    *("dominance", "dominated", "dominates"),
+)
 MAX_INVOLVED_PROFILES = 1_000_000  # combinations of the attributes of all prohibitions that are enumerated
 
 Coding = Literal["dummy", "effects"]
