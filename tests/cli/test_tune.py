@@ -144,7 +144,7 @@ def test_bad_input_gives_a_one_line_error(
 
 def test_choices_are_needed(cli: Run, table: Path, tmp_path: Path) -> None:
     result = cli("tune", table, "--choice-set", "trip", "--features", "price", "-o", tmp_path / "study")
-    assert result.message == "tuning needs the choices: add --chosen COLUMN or --rank COLUMN."
+    assert result.message == "tuning needs the choices: add --chosen COLUMN, --rank COLUMN or --counts COLUMN."
 
 
 def test_a_folder_with_other_content_is_rejected(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
