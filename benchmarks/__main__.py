@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from benchmarks import (
     accuracy,
+    commands,
     factored,
     loading,
     logit,
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Section] = {
     "wide": wide.main,
     "factored": factored.on_cpu,
     "loading": loading.main,
+    "commands": commands.main,
     "logit": logit.main,
 }
 

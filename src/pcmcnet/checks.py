@@ -94,7 +94,9 @@ def suggests_arguments(instead: Mapping[str, str]) -> Callable[[Callable[P, T]],
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        arguments = {*inspect.signature(function).parameters} - {"self", "cls"}
+        parameters = inspect.signature(function).parameters
+        arguments = {*parameters} - {"self", "cls"}
+        by_name = [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,6 +104,9 @@ def suggests_arguments(instead: Mapping[str, str]) -> Callable[[Callable[P, T]],
                 if name not in arguments:
                     remedy = f" {instead[name]}." if name in instead else did_you_mean(name, arguments)
                     raise ArgumentError(f"{function.__name__} has no argument {name!r}.{remedy}")
+            if by_name and len(args) > len(parameters) - len(by_name):
+                words = ", ".join(f"{name}=..." for name in by_name[:2])
+                raise ArgumentError(f"{function.__name__} takes most arguments by name: write {words}.")
             return function(*args, **kwargs)
 
         return call

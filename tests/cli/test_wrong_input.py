@@ -171,6 +171,7 @@ BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
     "fit TABLE --device gpu -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
     "fit TABLE --device gpu --model mnl -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
     "fit TABLE --features price time -o m": ("unexpected word 'time'", ["--features price,time"]),
+    "split TABLE --choice-set trip --shares 80,20 -o parts": ("add up to 1", ["--shares 0.8,0.2"]),
     "fit TABLE": ("pcmcnet fit needs -o, --output PATH", ["folder for the model"]),
     "fit": ("pcmcnet fit needs TABLE", ["CSV, Parquet or Arrow file"]),
     "fit trip.csv -o m": ("trip.csv: no such file", ["Did you mean 'trips.csv'?"]),
@@ -295,6 +296,10 @@ BAD_CALLS: dict[str, tuple[Callable[[pn.ChoiceData], Any], list[str]]] = {
         ["'chosne'", "Did you mean 'chosen'?"],
     ),
     "split(test_size=.2)": (lambda d: d.split(test_size=0.2), ["'test_size'", "split((0.8, 0.2))"]),  # type: ignore[call-arg]
+    "from_long(df, 'trip')": (
+        lambda d: pn.ChoiceData.from_long(d.to_frame(), "trip", "chosen"),  # type: ignore[misc, call-arg]
+        ["by name", "choice_set=..., chosen=..."],
+    ),
     "split((80, 20))": (lambda d: d.split((80, 20)), ["(0.8, 0.2)", "got (80, 20)"]),
     "evaluate(data, model)": (lambda d: pn.evaluate(d, pn.Uniform()), ["The model comes first"]),
     "compare(['logit'])": (lambda d: pn.compare(["logit"], d), ["'logit'", "Did you mean 'mnl'?"]),

@@ -77,9 +77,8 @@ def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         shares = np.empty(0)
     if shares.ndim != 1 or not shares.size or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise InputError(
-            f"the parts must be positive shares that add up to 1, got {parts!r}. Write, for example, (0.8, 0.2)."
-        )
+        problem = f"the parts must be positive shares that add up to 1, got {parts!r}. Write, for example,"
+        raise InputError(f"{problem} (0.8, 0.2).", command_line=f"{problem} --shares 0.8,0.2.")
     return shares
 
 

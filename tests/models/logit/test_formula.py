@@ -131,7 +131,7 @@ def test_numbers_are_written_in_full() -> None:
         ("0", "0 and 1 belong in the second part"),
         ("cost | 0 + 1", r"specify 0 \(no constants\)"),
         ("cost | 1 | .", "'.' is not supported in the third part"),
-        ("cost | 1 | wait | x", r"expected at most three parts of terms joined by '\+'"),
+        ("cost | 1 | wait | x", r"expected at most three parts separated by '\|', got 4"),
         ("cost time", r"expected at most three parts of terms joined by '\+', got 'time'"),
         ("cost - time", r"unexpected '- time'. Terms are joined by '\+': leave out the terms"),
         ("cost * time", r"Write 'cost \+ time \+ cost:time'"),

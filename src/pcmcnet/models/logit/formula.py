@@ -235,7 +235,11 @@ class _Parser:
         parts = [self._part()]
         while self._take("|"):
             parts.append(self._part())
-        if self.at < len(self.tokens) or len(parts) > 3:
+        if len(parts) > 3:
+            raise ConfigError(
+                f"formula {self.text!r}: expected at most three parts separated by '|', got {len(parts)}."
+            )
+        if self.at < len(self.tokens):
             raise self._syntax_error("at most three parts of terms joined by '+'")
         return parts
 
