@@ -88,6 +88,18 @@ def test_help_and_version_do_not_load_pytorch() -> None:
     assert [answer[-1] for answer in answers] == ["False"] * 3
 
 
+def test_commands_of_tables_and_logits_do_not_load_pytorch(table: Path, roles: list[str], tmp_path: Path) -> None:
+    model = str(tmp_path / "logit")
+    commands = [
+        *(["models"], ["datasets"], ["check", str(table)], ["fit", "nowhere.csv", *roles, "-o", "m"]),
+        ["fit", str(table), *roles, "--model", "mnl", "-o", model],
+        *(["show", model], ["evaluate", model, str(table)], ["predict", model, str(table), "-o", f"{model}.csv"]),
+        *(["fit", str(table), *roles, "--epochs", "3", "-o", "m"], ["evaluate", str(table), model]),
+    ]
+    answers = run_in_one_process([(words, {}) for words in commands])
+    assert [answer[-1] for answer in answers] == ["False"] * len(commands)
+
+
 # -- Roles -------------------------------------------------------------------------------------------------------------
 
 

@@ -90,13 +90,15 @@ def fit(
     """
     from pcmcnet.checks import require_number
     from pcmcnet.data import ChoiceData, ScannedData
+    from pcmcnet.data.files.read_files import require_path
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import model_from_options
     from pcmcnet.models.interface.saving import remove_model, require_free_folder
     from pcmcnet.storage import sole_writer
 
-    # 1. Build the model from its options.
+    # 1. Build the model from its options. A wrong path is reported before PyTorch is loaded for a network.
     start, many = time.perf_counter(), arguments.worker_count(engine, workers)
+    require_path(table)
     single = model_from_options(model, set_ or [])
     if resample and ensemble == 1:
         raise ConfigError("--resample needs an ensemble of several models: add --ensemble N.")

@@ -46,7 +46,7 @@ from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.sign_check import SignCheck
 from pcmcnet.models.logit.chain_diagnostics import bulk_effective_size, split_rhat
-from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.design import Design, columns_of
 from pcmcnet.models.logit.draws import CoefficientDraws, PersonDraws, mixed_slopes
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import parse_formula
@@ -66,7 +66,6 @@ from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 from pcmcnet.models.logit.parameter_bounds import require_identified
 from pcmcnet.models.logit.person_draws import mean_probabilities
 from pcmcnet.models.logit.person_posterior import PersonChoices, PersonPosterior
-from pcmcnet.models.logit.random_coefficients import columns_of
 from pcmcnet.models.logit.tastes import Tastes
 from pcmcnet.progress import StepReporter, show_steps
 from pcmcnet.reports.formats import Summary

@@ -28,7 +28,7 @@ from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, record_to_dict
 from pcmcnet.models.interface.latent_classes import ClassesBy, ClassProfile, LatentClasses, Persons, class_profiles
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.design import Design, columns_of
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureData, MixtureMaximum, log_shares
 from pcmcnet.models.logit.logit_effects import class_slopes
@@ -44,7 +44,6 @@ from pcmcnet.models.logit.logit_model import (
 )
 from pcmcnet.models.logit.maximum_likelihood import Maximum, StartsRecord, diverges_without_prior
 from pcmcnet.models.logit.parameter_bounds import Equality, Parameters, require_identified
-from pcmcnet.models.logit.random_coefficients import columns_of
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage import json_bytes
 

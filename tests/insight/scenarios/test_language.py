@@ -117,7 +117,7 @@ def test_operators_have_the_usual_precedence(text: str, meaning: str) -> None:
     ("text", "problem"),
     [
         ("a +", "expected a number, a word in quotes or a column name, found the end"),
-        ("a = 1", "expected '==' to compare, found '=' at character 3"),
+        ("a = 1", "expected '==' to compare, as in mode == 'train', found '=' at character 3"),
         ("1 < a < 3", "expected a single comparison, as in 1 < x and x < 5, found '<' at character 7"),
         ("a not 3", "expected 'in' after 'not', found '3'"),
         ("(a", r"expected '\)', found the end"),

@@ -684,3 +684,15 @@ def _by_label(a: tuple[Floats, list[str]], dummies: Floats, levels: tuple[str, .
 
 def _columnwise(a: Floats, b: Floats) -> Floats:  # (N, p), (N, q) -> (N, p q)
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])
+
+
+def columns_of(
+    name: str, names: Sequence[str], sources: Sequence[str], option: str, references: Sequence[str] = ()
+) -> list[int]:
+    """Return the columns of a coefficient, or of all coefficients of a term except the ``references``."""
+    columns = [k for k, each in enumerate(names) if each == name]
+    columns = columns or [k for k, term in enumerate(sources) if term == name and names[k] not in references]
+    if not columns:
+        choices = list(dict.fromkeys([*names, *(term for term in sources if term != "1")]))
+        raise ConfigError(f"{option}: {name!r} is not a coefficient of this model." + did_you_mean(name, choices))
+    return columns

@@ -16,7 +16,7 @@ from torch import Tensor
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.schema import Sign
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
-from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.design import Design, columns_of
 from pcmcnet.models.logit.factor_coding import NumberCode
 
 # -- Distributions -----------------------------------------------------------------------------------------------------
@@ -684,18 +684,6 @@ def specify_mixing(
         scales=design.form.scales,
         curves=design.form.curves,
     )
-
-
-def columns_of(
-    name: str, names: Sequence[str], sources: Sequence[str], option: str, references: Sequence[str] = ()
-) -> list[int]:
-    """Return the columns of a coefficient, or of all coefficients of a term except the ``references``."""
-    columns = [k for k, each in enumerate(names) if each == name]
-    columns = columns or [k for k, term in enumerate(sources) if term == name and names[k] not in references]
-    if not columns:
-        choices = list(dict.fromkeys([*names, *(term for term in sources if term != "1")]))
-        raise ConfigError(f"{option}: {name!r} is not a coefficient of this model." + did_you_mean(name, choices))
-    return columns
 
 
 def _numeric(design: Design, sources: Sequence[str], offset: str | None) -> list[str]:
