@@ -87,7 +87,7 @@ def paper_scale(
         file, kernels = Path(folder) / "airline.parquet", Path(folder) / "kernels"
         pa.parquet.write_table(pa.table(AIRLINE.table(sets)), file)
         roles = {name: value if isinstance(value, str) else ",".join(value) for name, value in AIRLINE.roles.items()}
-        command = [sys.executable, "-m", "pcmcnet.cli", "fit", str(file), "--device", device]
+        command = [sys.executable, "-m", "pcmcnet", "fit", str(file), "--device", device]
         command += [word for name, value in roles.items() for word in (f"--{name.replace('_', '-')}", value)]
         options = {**NETWORK, "rank": rank, "hidden": hidden, "dropout": 0.5, "batch_size": 256}
         command += [word for name, value in options.items() for word in ("--set", f"{name}={str(value).lower()}")]

@@ -66,7 +66,7 @@ def make_model(folder: Path, sets: int = 300) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "pcmcnet.cli", "serve", str(folder), *options, "--port", "0"]
+    command = [sys.executable, "-m", "pcmcnet", "serve", str(folder), *options, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     greeting = process.stderr.readline()

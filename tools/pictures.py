@@ -93,7 +93,7 @@ def _table() -> tuple[Any, Any]:
 @contextmanager
 def _serving(*words: str | Path) -> Iterator[str]:
     """Run ``pcmcnet serve`` during the block; yield its address."""
-    command = [sys.executable, "-m", "pcmcnet.cli", "serve", *map(str, words), "--port", "0"]
+    command = [sys.executable, "-m", "pcmcnet", "serve", *map(str, words), "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None

@@ -106,7 +106,7 @@ def start() -> Callable[..., subprocess.Popen[bytes]]:
     """Start the program with standard error in a pipe of one page: it blocks soon if it is not read."""
 
     def popen(*words: object) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pcmcnet.cli", *map(str, words)]
+        command = [sys.executable, "-m", "pcmcnet", *map(str, words)]
         return subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0, pipesize=4096, env=environment())
 
     return popen
