@@ -84,7 +84,7 @@ def results(data: pn.ChoiceData) -> dict[type, Any]:
         *(pn.bootstrap_errors(logit, data, 5, progress=False), pn.compare({"mnl": logit}, data, 2, progress=False)),
         pn.leaderboard({"toy": data}, {"mnl": pn.MNL(), "uniform": pn.Uniform()}, folds=2, progress=False),
         pn.Tuning(logit, {"hidden": (4, 4), "lr": 0.1}, 1.0, [trial], {}, {}),
-        *(mixed.tastes(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
+        *(mixed.tastes(), mixed.taste_covariance(), mixed.conditional(data), pn.swait_louviere(scaled, data)),
         *(hierarchical.chains(), hierarchical.part_worths(), pn.part_worth_table(numeric)),
         *(pn.willingness_to_pay_by_person(numeric, "price"), simulated, simulated.sensitivity("price")),
         *(plan, pn.design_power(plan, "price", respondents=[5], surveys=2)),

@@ -59,7 +59,7 @@ def test_every_value_of_a_named_space_is_valid(name: str, model: str) -> None:
 @pytest.mark.parametrize("name", SPACE_NAMES)
 def test_models_without_a_space_are_refused(name: str) -> None:
     networks = {name for name, kind in MODELS.items() if issubclass(kind.config_class, TrainConfig)}
-    assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by", "stacking"}
+    assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by", "stacking", "hb-mnl"}
     with pytest.raises(ConfigError, match="uniform has no options: there is nothing to tune"):
         Space.of(Uniform, name)
     with pytest.raises(ConfigError, match="rank-by has no default space: pass a mapping"):
