@@ -11,7 +11,7 @@ import pytest
 
 import choice_tables
 from pcmcnet.data import ChoiceData
-from pcmcnet.datasets import airline
+from pcmcnet.datasets import airline, intercity
 from pcmcnet.errors import ConfigError
 from pcmcnet.insight.scenarios import Scenario, scenario
 from pcmcnet.models import MNL, ChoiceModel, Ensemble, PCMCNet
@@ -141,6 +141,15 @@ def test_wrong_requests_name_the_entry_and_the_remedy(table: dict[str, Any], net
     assert "intervals: expected true or false" in error(client, csv=text, intervals="yes")
     assert "unknown entry 'tables'" in error(client, tables=[])
     assert "model: 'baseline' is not served" in error(client, csv=text, model="baseline")
+
+
+def test_prices_cannot_become_negative(make_client: Any) -> None:
+    """Prices in EUR that are nowhere negative stay so; minutes, which are not money, can change their sign."""
+    client = make_client(MNL().fit(intercity.read(), progress=False))
+    text = "\n".join(intercity.PATH.read_text().splitlines()[:8])  # two trips; the dearest train costs 81.44 EUR
+    message = error(client, csv=text, scenarios=[["price *= -0.5 where mode == 'train'"]])
+    assert message == "Price would be negative: down to -40.72 EUR."
+    post(client, csv=text, scenarios=[["price *= 0"], ["time *= -1"]])
 
 
 def test_markets_have_limits(table: dict[str, Any], net: PCMCNet, logit: MNL, make_client: Any, tmp_path: Path) -> None:

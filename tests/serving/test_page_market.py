@@ -140,12 +140,30 @@ def test_a_wrong_change_is_explained_and_stays_out_of_links(market: str, visit: 
     page.get_by_text("Write a change yourself").click()
     page.get_by_label("Change in the language of scenarios").fill("prise *= 2")
     page.locator("[data-market=own-change]").get_by_role("button", name="Apply").click()
-    expect(page.locator("[data-market=status]")).to_contain_text("Did you mean 'price'?")
-    expect(page.locator("[data-market=results]")).to_be_hidden()
+    expect(page.locator("[data-error=own-change]")).to_contain_text("Did you mean 'price'?")
+    expect(page.locator("[data-error=own-change]")).to_contain_text("Not applied.")
+    expect(page.locator("[data-market=results]")).to_be_visible()
+    expect(page.locator(".changes li")).to_have_count(1)
     assert page.url == link
-    page.get_by_role("button", name="Remove the change: prise *= 2").click()
-    ready(page)
-    expect(page.locator("[data-market=status]")).to_have_text("")
+
+
+def test_a_change_that_is_refused_keeps_the_figures_and_says_why(market: str, visit: Visit) -> None:
+    """A change of nothing and a negative price are refused in words. The condition does not stay."""
+    page = ready(visit(market, refusals=(422,)))
+    near = {"labels": "bus", "where": "distance", "sign": "<", "where_value": "300"}
+    add_change(page, kind="drop", **near)
+    expect(page.locator("[data-change=where]")).to_have_value("")
+    problem = page.locator("[data-change=problem]")
+    add_change(page, kind="change", column="price", how="fall", value="20", **near)
+    expect(problem).to_have_text("No bus with Distance below 300 is left to change. Not applied.")
+    expect(page.locator("[data-market=groups]")).to_be_visible()
+    expect(page.locator(".changes li")).to_have_count(1)
+    page.locator("[data-change=kind]").select_option("drop")  # another kind of change starts without a condition
+    expect(page.locator("[data-change=where]")).to_have_value("")
+    add_change(page, kind="change", column="price", how="fall", value="120", labels="train")
+    expect(problem).to_contain_text("Price would be negative: down to -")
+    expect(problem).to_contain_text("EUR. Not applied.")
+    expect(page.locator(".changes li")).to_have_count(1)
 
 
 def test_curves_and_best_prices_compare_scenarios(

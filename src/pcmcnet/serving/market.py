@@ -26,7 +26,8 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import Categorical, Column, Contents
+from pcmcnet.data.columns.arrays import Categorical, Column, Contents, Numeric
+from pcmcnet.data.columns.names import is_money
 from pcmcnet.data.describe import json_values
 from pcmcnet.data.files.tabular import names_of
 from pcmcnet.data.kinds import KINDS
@@ -439,6 +440,7 @@ class MarketSimulator:
             if predictions.cancelled:
                 raise CancelledError
             require_market_size(changed, 1, self.settings)
+            _require_no_negative_money(data, changed)
 
         # 2. Simulate all scenarios together, so that each table is predicted once.
         try:
@@ -468,6 +470,18 @@ class MarketSimulator:
             "scenarios": [_scenario(groupings, query.groupings, parts) for groupings in results],
             **({"table": {"name": None, **predictions.table.description}} if query.describe else {}),
         }
+
+
+def _require_no_negative_money(before: ChoiceData, after: ChoiceData) -> None:
+    """Raise RequestError if changes make a column in money negative that was not."""
+    names, originals = after.schema.names, {**before.individual, **before.features}
+    for name, column in {**after.individual, **after.features}.items():
+        first = originals.get(name)
+        if not is_money(names.unit(name)) or not isinstance(column, Numeric) or not isinstance(first, Numeric):
+            continue
+        least = float(np.nanmin(column.values, initial=np.inf))
+        if least < 0 <= np.nanmin(first.values, initial=np.inf):
+            raise unprocessable(f"{names[name]} would be negative: down to {least:,.2f} {names.unit(name)}.")
 
 
 def _variants(model: ChoiceModel) -> int:

@@ -12,7 +12,7 @@ export class ChangeForm {
     this.root = root;
     this.settings = settings;
     this.add = add;
-    this.part("kind").addEventListener("change", () => this.refresh());
+    this.part("kind").addEventListener("change", () => this.resetCondition());
     this.part("column").addEventListener("change", () => this.refresh());
     this.part("where").addEventListener("change", () => this.refresh());
     root.addEventListener("input", () => this.preview());
@@ -77,6 +77,13 @@ export class ChangeForm {
     this.part("column-title").className = kind === "add" ? "" : "hidden";
   }
 
+  /** Forget the condition: it belonged to another change. */
+  resetCondition() {
+    this.part("where").value = "";
+    this.part("where-value").value = "";
+    this.refresh();
+  }
+
   refreshCondition(hide) {
     const column = this.part("where").value;
     const values = column === "" ? null : this.valuesOf(column);
@@ -136,11 +143,13 @@ export class ChangeForm {
     }
   }
 
-  submit() {
+  /** Apply the change. One that is refused stays in the form, with the reason. */
+  async submit() {
     try {
       const change = this.written();
       this.part("problem").textContent = "";
-      this.add(change);
+      await this.add(change);
+      this.resetCondition();
     } catch (error) {
       this.part("problem").textContent = error.message;
     }

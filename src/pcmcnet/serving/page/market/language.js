@@ -68,7 +68,19 @@ export function writeChange(change, titles, label) {
   ];
   const where = conditions.length ? ` where ${conditions.join(" and ")}` : "";
   const only = change.where ? `, where ${whereInWords(change.where, titles)}` : "";
-  return { text: textOf(change) + where, words: inWords(change, titles) + only };
+  const filter = change.where ? ` with ${selectionInWords(change.where, titles)}` : "";
+  const selection = `${change.labels.join(", ") || "alternative"}${filter}`;
+  return { text: textOf(change) + where, words: inWords(change, titles) + only, selection };
+}
+
+/** Why the server refuses a change, in words for people. `selection` is what the change would have changed. */
+export function refusal(message, { text, selection }) {
+  const prefixes = ["scenarios: ", `change '${text}': `, `change "${text}": `];
+  const reason = prefixes.reduce((rest, prefix) => (rest.startsWith(prefix) ? rest.slice(prefix.length) : rest), message);
+  const isEmpty = /^(the condition selects none|nothing to )/.test(reason);
+  if (isEmpty && selection) return `No ${selection} is left to change. Not applied.`;
+  const sentence = reason.charAt(0).toUpperCase() + reason.slice(1);
+  return `${/[.?!]$/.test(sentence) ? sentence : `${sentence}.`} Not applied.`;
 }
 
 const conditionText = ({ column, sign, value }) => `${quoteName(column)} ${sign} ${quoteValue(value)}`;
@@ -96,5 +108,9 @@ function howInWords({ column, how, value }, titles) {
   const { unit } = titles(column);
   return WAYS[how].words(value, unit ? ` ${unit}` : "");
 }
+
+/** A condition without its verb: "Distance below 300", "Purpose visit". */
+const selectionInWords = ({ column, sign, value }, titles) =>
+  `${titles(column).title} ${COMPARISONS[sign].replace(/^is ?/, "")} ${value}`.replace("  ", " ");
 
 const whereInWords = ({ column, sign, value }, titles) => `${titles(column).title} ${COMPARISONS[sign]} ${value}`;

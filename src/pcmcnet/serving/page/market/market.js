@@ -11,6 +11,7 @@ import { Comparison } from "./comparison.js";
 import { Curves } from "./curves.js";
 import { groupCells, scenarioCommand } from "./exports.js";
 import { keepFocus } from "./focus.js";
+import { refusal } from "./language.js";
 import { drawGroups, drawTiles } from "./results.js";
 import { fill } from "./select.js";
 import { MarketSettings } from "./settings.js";
@@ -65,9 +66,7 @@ export class Market {
     this.part("file").addEventListener("change", (event) => this.readFile(event.target.files[0]));
     this.part("own-change").addEventListener("submit", (event) => {
       event.preventDefault();
-      const text = this.part("own-text").value.trim();
-      if (text) this.addChange({ text, words: text });
-      this.part("own-text").value = "";
+      this.addOwnChange();
     });
   }
 
@@ -92,8 +91,31 @@ export class Market {
     this.showError("file", { message: `${name} has ${has} MB, and this server accepts ${accepts} MB. ${remedy}` });
   }
 
-  addChange(change) {
-    this.settings.change(({ changes }) => changes.push(change));
+  /** Add a change for which the server has figures. Raises an error with a message for people if it is refused. */
+  async addChange({ text, words, selection }) {
+    const present = this.settings.value.changes.map((change) => change.text);
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      await this.simulation.figures([[...present, text]]);
+    } catch (error) {
+      if (error.status === 401) showTokenForm();
+      this.root.setAttribute("aria-busy", "false");
+      throw new Error(refusal(error.message, { text, selection }));
+    }
+    this.settings.change(({ changes }) => changes.push({ text, words }));
+  }
+
+  /** Add the change that the user wrote. One that is refused stays in the field, with the reason. */
+  async addOwnChange() {
+    const text = this.part("own-text").value.trim();
+    this.showError("own-change", null);
+    if (!text) return;
+    try {
+      await this.addChange({ text, words: text });
+      this.part("own-text").value = "";
+    } catch (error) {
+      this.showError("own-change", error);
+    }
   }
 
   /** Compute the figures of the current settings, and show them or the error. */
@@ -240,6 +262,7 @@ export class Market {
   showFailure(error) {
     if (error.status === 401) showTokenForm();
     this.part("results").hidden = true;
+    this.part("save").disabled = true;
     this.part("work").hidden = this.description === undefined;
     this.part("status").textContent = error.message;
     this.part("retry").hidden = error.status === 422;
