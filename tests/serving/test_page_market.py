@@ -195,10 +195,10 @@ def test_curves_and_best_prices_compare_scenarios(
     page.get_by_role("button", name="Find the best prices").click()
     facts = page.locator("[data-best=facts]")
     expect(facts).to_contain_text(f"{values[best]:,.0f} EUR")
-    expect(facts).to_contain_text("not proven")
-    expect(facts).to_contain_text("Without an outside option, everyone chooses one of the alternatives shown")
+    expect(facts).to_contain_text("price lists were tried, in steps of 5%; a better one may exist.")
+    expect(facts).to_contain_text("Everyone chooses one of the alternatives: nobody stays at home.")
     page.get_by_role("button", name="Find the best offer").click()
-    expect(facts).to_contain_text("all 3 offers were compared")
+    expect(facts).to_contain_text("All 3 offers were compared.")
     page.get_by_label("by up to").select_option("20")
     page.locator("[data-curve=of]").select_option("bus")
     page.get_by_role("button", name="Draw the curves").click()
@@ -215,6 +215,37 @@ def test_curves_and_best_prices_compare_scenarios(
     page.get_by_role("button", name="Apply to the market").click()
     expect(page.locator(".changes li")).to_have_count(1)
     ready(page)
+
+
+def test_best_prices_are_compared_with_today_and_own_revenue_is_shown(
+    market: str, visit: Visit, city: tuple[PCMCNet, MNL]
+) -> None:
+    """A best price of x% on top of a train that is 50% dearer is (1.5 (1 + x) - 1) against today."""
+    page = ready(visit(market))
+    notes = page.locator("[data-market=notes]")
+    expect(notes).to_contain_text("nobody stays at home. So higher prices and dropped alternatives look better")
+    expect(notes).to_contain_text("No intervals: this model has no standard errors. Fit an ensemble")
+    expect(page.locator("[data-total=revenue]")).to_contain_text("Revenue of all alternatives (EUR)")
+    add_change(page, labels="train", value="50")
+    page.get_by_role("group", name="Your alternatives").get_by_label("train", exact=True).check()
+    expected = scenario(city[0], intercity.PATH, "price *= 1.5 where mode == 'train'", revenue="price").revenue["train"]
+    own = page.locator("[data-total=own-revenue]")
+    expect(own).to_contain_text("Your revenue (EUR): train")
+    expect(own).to_contain_text(f"{expected.after:,.0f}")
+    expect(own).to_contain_text(f"today {expected.before:,.0f}")
+    ready(page).get_by_role("button", name="Find the best prices").click()
+    facts = page.locator("[data-best=facts]")
+    expect(facts).to_contain_text("No intervals: this model has no standard errors.")
+    step = facts.locator("dd").first.inner_text().removeprefix("train ").replace("−", "-")
+    total = 1.5 * (100 + (0 if step == "no change" else float(step.rstrip("%")))) - 100
+    text = f"train {total:+.1f}".removesuffix(".0").replace("-", "−") + "%"
+    expect(facts.locator("dd").nth(1)).to_have_text(text)
+    page.get_by_label("Segments").select_option("purpose")  # sums over the segments
+    expect(ready(page).locator("[data-total=own-revenue]")).to_contain_text(f"{expected.after:,.0f}")
+    other = ready(visit(page.url))
+    expect(other.get_by_role("group", name="Your alternatives").get_by_label("train", exact=True)).to_be_checked()
+    add_change(other, kind="drop", labels="train")  # what is dropped still counts as one's own
+    expect(other.locator("[data-total=own-revenue]")).to_contain_text(f"today {expected.before:,.0f}")
 
 
 def test_one_choice_set_of_the_market_opens_with_its_marks(

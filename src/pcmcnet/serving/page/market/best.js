@@ -6,15 +6,18 @@
 import { make } from "../dom.js";
 import { amount, percent, points, sentence, signedAmount } from "../format.js";
 import { groupingBy, numericColumns, productColumns } from "./products.js";
-import { offerChanges, priceChanges, searchOffer, searchPrices } from "./search.js";
+import { WITHOUT_OUTSIDE, reliability } from "./results.js";
+import { factorToday, offerChanges, priceChanges, searchOffer, searchPrices } from "./search.js";
 import { checkedNames, fill, fillChecks } from "./select.js";
 
 const STEP = 5; // per cent of the price
-const OUTSIDE = "Without an outside option, everyone chooses one of the alternatives shown. Competitors do not react.";
+const COMPETITORS = "Competitors do not react.";
 
 export class Best {
-  constructor(root, settings, simulation, report) {
+  /** `intervals` returns what the server says about intervals. */
+  constructor(root, settings, simulation, { report, intervals }) {
     this.root = root;
+    this.intervals = intervals;
     this.settings = settings;
     this.simulation = simulation;
     this.report = report;
@@ -23,7 +26,10 @@ export class Best {
     this.part("offer").addEventListener("click", () => this.search((found) => this.bestOffer(found)));
     this.part("stop").addEventListener("click", () => this.controller?.abort());
     this.part("apply").addEventListener("click", () => this.apply());
-    this.part("product").addEventListener("change", () => this.showProducts());
+    this.part("product").addEventListener("change", () => {
+      this.showProducts();
+      this.settings.change((value) => (value.own = []));
+    });
     for (const name of ["price", "goal", "range"]) this.part(name).addEventListener("change", () => this.changed());
   }
 
@@ -44,8 +50,20 @@ export class Best {
   }
 
   showProducts() {
-    fillChecks(this.part("own"), this.allNames(), () => this.changed());
+    fillChecks(this.part("own"), this.allNames(), () => this.tick());
     this.changed();
+  }
+
+  /** The column that names the user's own alternatives. */
+  product() {
+    return this.part("product").value;
+  }
+
+  /** Keep the alternatives that are ticked, and those that were ticked before the changes dropped them. */
+  tick() {
+    const shown = this.allNames();
+    const dropped = this.settings.value.own.filter((name) => !shown.includes(name));
+    this.settings.change((value) => (value.own = [...dropped, ...checkedNames(this.part("own"))]));
   }
 
   allNames() {
@@ -56,7 +74,8 @@ export class Best {
   changed() {
     this.controller?.abort();
     this.part("result").hidden = true;
-    const { revenue, unitCost } = this.settings.value;
+    const { revenue, unitCost, own } = this.settings.value;
+    for (const box of this.part("own").querySelectorAll("input")) box.checked = own.includes(box.value);
     const ofMoney = revenue === null ? [] : [...(unitCost === null ? [] : ["margin"]), "revenue"];
     this.fillGoals([...ofMoney, "share"]);
     this.part("no-money").hidden = revenue !== null;
@@ -158,13 +177,13 @@ export class Best {
   // -- results ---------------------------------------------------------------------------------------------------
 
   priceRows({ prices, value, current, tried, atEdge }, range) {
-    const text = (step) => (step === 0 ? "no change" : `${step > 0 ? "+" : "−"}${Math.abs(step)}%`);
     const where = `${atEdge.join(", ")}: the best price is at the edge of ±${range}%.`;
     const edge = `${where} A price beyond it may be better, but there the model extrapolates.`;
     return [
-      ["Best prices", Object.entries(prices).map(([name, step]) => `${name} ${text(step)}`).join(", ")],
+      ["Best prices", Object.entries(prices).map(([name, step]) => `${name} ${inPercent(step)}`).join(", ")],
+      ...this.againstToday(prices),
       this.valueRow(value, current),
-      ["Guarantee", `the best of ${tried} price lists that were compared, in steps of ${STEP}%: not proven`],
+      ["How sure", `${tried} price lists were tried, in steps of ${STEP}%; a better one may exist.`],
       ...(atEdge.length ? [["Caveat", edge]] : []),
       ...this.caveats(),
     ];
@@ -172,22 +191,34 @@ export class Best {
 
   offerRows({ dropped, value, current, tried, impossible, exact }, own) {
     const kept = own.filter((name) => !dropped.includes(name));
-    const some = `the best of ${tried} offers that were compared: not proven`;
+    const some = `${tried} offers were tried; a better one may exist.`;
     const empty = `${impossible} offers are not possible, because a choice set would be empty.`;
     return [
       ["Show", kept.join(", ")],
       ["Drop", dropped.join(", ") || "none"],
       this.valueRow(value, current),
-      ["Guarantee", exact ? `all ${tried} offers were compared` : some],
+      ["How sure", exact ? `All ${tried} offers were compared.` : some],
       ...(impossible ? [["Caveat", empty]] : []),
       ...this.caveats(),
     ];
   }
 
+  /** The best prices against those of today, if there are changes already: searches do not start from today then. */
+  againstToday(prices) {
+    const { changes } = this.settings.value;
+    if (!changes.length) return [];
+    const [price, column] = [this.part("price").value, this.part("product").value];
+    const total = ([name, step]) => {
+      const factor = factorToday(changes, price, column, name);
+      return factor === null ? `${name} differs by choice set` : `${name} ${inPercent(factor * (100 + step) - 100)}`;
+    };
+    return [["Against today's prices", Object.entries(prices).map(total).join(", ")]];
+  }
+
   valueRow(value, current) {
     const goal = this.part("goal").value;
     const title = `${goal.charAt(0).toUpperCase()}${goal.slice(1)} of your alternatives`;
-    const change = `${points(value - current) || "±0.0"} points`;
+    const change = `${points(value - current) || "±0.0"} % points`;
     if (goal === "share") return [title, `${percent(value)} (now ${percent(current)}, ${change})`];
     const { unit } = this.settings.titles(this.settings.value.revenue);
     return [title, `${amount(value)} ${unit} (now ${amount(current)}, ${signedAmount(value - current)})`];
@@ -196,7 +227,8 @@ export class Best {
   caveats() {
     const { schema } = this.settings.store;
     const model = this.settings.value.model === "main" ? schema : schema.baseline;
-    return [OUTSIDE, ...(model.caveats ?? []).map(sentence)].map((text) => ["Caveat", text]);
+    const [outside] = WITHOUT_OUTSIDE.split(" So ");
+    return [`${outside} ${COMPETITORS}`, reliability(this.intervals()), ...(model.caveats ?? []).map(sentence)].map((text) => ["Caveat", text]);
   }
 
   display(rows) {
@@ -212,6 +244,12 @@ export class Best {
     const { found } = this;
     this.settings.change(({ changes }) => changes.push(...found));
   }
+}
+
+/** A change in per cent with at most one decimal. */
+function inPercent(change) {
+  const size = Number(Math.abs(change).toFixed(1));
+  return size === 0 ? "no change" : `${change > 0 ? "+" : "−"}${size}%`;
 }
 
 /** An offer that the server refuses has no value; other errors are raised. */

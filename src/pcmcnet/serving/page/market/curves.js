@@ -96,7 +96,8 @@ export class Curves {
   display(steps, figures) {
     const of = this.part("of").value;
     const { title } = this.settings.titles(this.part("column").value);
-    this.xTitle = `Change in ${title}${of === "" ? "" : ` of ${of}`}`;
+    const from = this.settings.value.changes.length ? "the changed market" : "today";
+    this.xTitle = `Change in ${title}${of === "" ? "" : ` of ${of}`}, from ${from}`;
     const shares = this.product === null ? [] : shareLines(steps, figures, of);
     const revenue = figures[0].revenue ? revenueLines(steps, figures, of) : [];
     this.part("result").hidden = false;

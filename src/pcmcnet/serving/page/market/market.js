@@ -12,7 +12,8 @@ import { Curves } from "./curves.js";
 import { groupCells, scenarioCommand } from "./exports.js";
 import { keepFocus } from "./focus.js";
 import { refusal } from "./language.js";
-import { drawGroups, drawTiles } from "./results.js";
+import { groupingBy } from "./products.js";
+import { WITHOUT_OUTSIDE, drawGroups, drawTiles, reliability, totalOfOwn } from "./results.js";
 import { fill } from "./select.js";
 import { MarketSettings } from "./settings.js";
 import { Simulation } from "./simulation.js";
@@ -29,7 +30,10 @@ export class Market {
     const report = (name) => (error) => this.showError(name, error);
     this.comparison = new Comparison(this.part("comparison"), this.settings);
     this.curves = new Curves(this.part("curves"), this.settings, this.simulation, report("curves"));
-    this.best = new Best(this.part("best"), this.settings, this.simulation, report("best"));
+    this.best = new Best(this.part("best"), this.settings, this.simulation, {
+      report: report("best"),
+      intervals: () => this.figures.intervals,
+    });
     this.connect();
     this.settings.onChange(() => this.update());
     this.update();
@@ -222,11 +226,12 @@ export class Market {
     const { figures, settings } = this;
     this.part("work").hidden = false;
     this.part("results").hidden = false;
-    drawTiles(this.part("tiles"), figures, settings);
+    await this.showTiles(signal);
     drawGroups(this.part("groups"), figures, settings);
     this.showChanges(figures.changes);
     const notes = figures.notes.filter((note) => !note.startsWith("no diversion")); // which is not shown
-    const items = [figures.intervals, ...notes].map((note) => make("li", {}, sentence(note)));
+    const sentences = [WITHOUT_OUTSIDE, reliability(figures.intervals), ...notes.map(sentence)];
+    const items = sentences.map((note) => make("li", {}, note));
     this.part("notes").replaceChildren(...items);
     this.part("status").textContent = "";
     this.part("command").disabled = texts.length === 0;
@@ -235,12 +240,25 @@ export class Market {
     byId("live").textContent = this.announcement();
   }
 
+  /** Show the totals: of all alternatives, and of the user's own if some are chosen. */
+  async showTiles(signal) {
+    const { figures, settings } = this;
+    const byOwn = groupingBy(this.best.product(), settings.store.schema.label);
+    const hasNames = (byOwn === null && figures.groups[0].segment !== null) || byOwn === settings.value.by;
+    const texts = settings.value.changes.map(({ text }) => text);
+    const options = { by: byOwn, intervals: false, signal };
+    const ofOwn = !settings.value.own.length || hasNames ? figures : (await this.simulation.figures([texts], options))[0];
+    const names = settings.value.own.filter((own) => ofOwn.groups.some(({ name }) => name === own));
+    const own = names.length ? { names, total: totalOfOwn(ofOwn, names) } : null;
+    drawTiles(this.part("tiles"), figures, settings, own);
+  }
+
   announcement() {
     const { revenue, groups, changes } = this.figures;
     if (!changes.length) return "The market today is shown.";
     const largest = [...groups].sort((one, other) => Math.abs(other.share.change) - Math.abs(one.share.change))[0];
     const total = revenue ? `Revenue ${revenue.after.toFixed(0)}, was ${revenue.before.toFixed(0)}. ` : "";
-    return `${total}Largest change: ${largest.group}, ${(100 * largest.share.change).toFixed(1)} points.`;
+    return `${total}Largest change: ${largest.group}, ${(100 * largest.share.change).toFixed(1)} percentage points.`;
   }
 
   /** Compute the saved scenarios one after the other. One that does not fit the table shows its error. */

@@ -1,8 +1,19 @@
 // The figures of the current scenario: totals, and a table of groups in segments.
 
 import { make } from "../dom.js";
-import { amount, percent, points, relative, signedAmount } from "../format.js";
+import { amount, percent, points, relative, sentence, signedAmount } from "../format.js";
 import { cell, columnHead, row } from "./cells.js";
+
+export const WITHOUT_OUTSIDE =
+  "Everyone chooses one of the alternatives: nobody stays at home. So higher prices and dropped alternatives look better " +
+  "for total revenue than they are.";
+
+/** What the server says about intervals, in words for people. */
+export function reliability(text) {
+  if (!text.includes("has no standard errors")) return sentence(text);
+  const remedy = "Fit an ensemble, or use pn.bootstrap in Python, to get them.";
+  return `No intervals: this model has no standard errors. ${remedy}`;
+}
 
 const SIGNED_POINTS = (change) => points(change) || "0.0";
 
@@ -11,7 +22,7 @@ export function quantities(figures, settings) {
   const unit = settings.value.revenue === null ? "" : settings.titles(settings.value.revenue).unit;
   const of = (name) => (unit ? `${name} (${unit})` : name);
   return [
-    { key: "share", title: "Share", format: percent, change: SIGNED_POINTS, unit: "points" },
+    { key: "share", title: "Share", format: percent, change: SIGNED_POINTS, unit: "% points" },
     { key: "volume", title: "Choices", format: amount, change: signedAmount, unit: "" },
     ...(figures.revenue ? [{ key: "revenue", title: of("Revenue"), format: amount, change: signedAmount, unit }] : []),
     ...(figures.margin ? [{ key: "margin", title: of("Margin"), format: amount, change: signedAmount, unit }] : []),
@@ -23,16 +34,31 @@ export function interval({ low, high }, format) {
   return low === null || high === null ? "" : `${format(low)} to ${format(high)}`;
 }
 
-/** Draw the totals as tiles. */
-export function drawTiles(root, figures, settings) {
+/** Sums of the figures of the user's own alternatives. */
+export function totalOfOwn(figures, names) {
+  return totalOf(figures.groups.filter(({ name }) => names.includes(name)));
+}
+
+/** Draw the totals as tiles; `own` has the names of the user's own alternatives and their sums, or is null. */
+export function drawTiles(root, figures, settings, own) {
   const choices = figures.groups.reduce((sum, group) => sum + group.volume.before, 0);
   const tiles = [
     tile("Choice sets", figures.sets.toLocaleString("en"), choicesNote(figures.sets, choices)),
     ...quantities(figures, settings)
       .filter(({ key }) => key === "revenue" || key === "margin")
-      .map((quantity) => totalTile(quantity, figures[quantity.key], figures.changes.length > 0)),
+      .flatMap((quantity) => tilesOf(quantity, figures, own)),
   ];
   root.replaceChildren(...tiles);
+}
+
+/** The total of all alternatives and, if the user has chosen some, that of the user's own. */
+function tilesOf(quantity, figures, own) {
+  const hasChanges = figures.changes.length > 0;
+  const titled = (of) => quantity.title.replace(/^\w+/, (name) => `${name} of ${of}`);
+  const all = totalTile({ ...quantity, title: titled("all alternatives") }, figures[quantity.key], hasChanges);
+  if (own === null) return [all];
+  const title = `Your ${quantity.title.charAt(0).toLowerCase()}${quantity.title.slice(1)}: ${own.names.join(", ")}`;
+  return [all, totalTile({ ...quantity, title, key: `own-${quantity.key}` }, own.total[quantity.key], hasChanges)];
 }
 
 function choicesNote(sets, choices) {
@@ -84,7 +110,7 @@ function drawHead(columns, hasChanges, title) {
   if (!hasChanges) return make("thead", {}, row(first, ...tops));
   const names = columns.flatMap(({ key, unit }) => [
     ...(key === "share" ? [cell()] : []),
-    ...["today", "after", unit === "points" ? unit : "change"].map((text) => columnHead(text)),
+    ...["today", "after", unit === "% points" ? unit : "change"].map((text) => columnHead(text)),
   ]);
   return make("thead", {}, row(first, ...tops), row(...names));
 }

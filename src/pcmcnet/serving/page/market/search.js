@@ -2,7 +2,7 @@
 //
 // `evaluate` returns the values of lists of changes, NaN for a list that is not possible.
 
-import { isOneOf, quoteName } from "./language.js";
+import { isOneOf, quoteName, quoteWord } from "./language.js";
 
 const MAX_ROUNDS = 5;
 const MAX_COMPARED = 6; // own alternatives of which all offers are compared: at most 63 offers
@@ -38,6 +38,28 @@ export function priceChanges(prices, price, column) {
     text: `${quoteName(price.name)} *= ${(100 + step) / 100} where ${isOneOf(column, names)}`,
     words: `${price.title} of ${names.join(", ")} ${step > 0 ? "rises" : "falls"} by ${Math.abs(step)}%`,
   }));
+}
+
+/**
+ * The factor by which changes have already multiplied the price of an alternative, or null if they change it in another
+ * way: by an amount, or only in some choice sets.
+ */
+export function factorToday(changes, price, column, name) {
+  const [start, ofLabel] = [`${quoteName(price)} `, `${quoteName(column)} == `];
+  const own = ofLabel + quoteWord(name);
+  let factor = 1;
+  for (const { text } of changes) {
+    if (text.startsWith(`add ${quoteWord(name)} `)) return null; // it has no price today
+    if (!text.startsWith(start)) continue;
+    const [assignment, where = own] = text.slice(start.length).split(" where ");
+    const isList = where.startsWith(`${quoteName(column)} in (`) && !where.includes(" and ");
+    if (where.startsWith(ofLabel) && where !== own && !where.startsWith(`${own} and `)) continue;
+    if (isList && !where.includes(quoteWord(name))) continue;
+    const amount = assignment.match(/^\*= ([\d.]+)$/)?.[1];
+    if (amount === undefined || (where !== own && !isList)) return null;
+    factor *= Number(amount);
+  }
+  return factor;
 }
 
 /**

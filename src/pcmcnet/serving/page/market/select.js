@@ -9,11 +9,10 @@ export function fill(select, options) {
   if (options.some(([value]) => value === previous)) select.value = previous;
 }
 
-/** Fill a group with checkboxes for names; those that were checked stay checked. */
+/** Fill a group with checkboxes for names. */
 export function fillChecks(root, names, changed) {
-  const checked = new Set(checkedNames(root));
   const on = { change: changed };
-  const box = (name) => make("input", { type: "checkbox", value: name, checked: checked.has(name), on });
+  const box = (name) => make("input", { type: "checkbox", value: name, on });
   root.replaceChildren(...names.map((name) => make("label", { class: "check" }, box(name), name)));
 }
 

@@ -5,6 +5,7 @@
 //   by         column of the segments, or null
 //   revenue, unitCost   columns in money, or null
 //   model      "main" or "baseline"
+//   own        names of the alternatives that the user sells
 //   changes    [{text, words}]   in the language of scenarios, and in words
 //   scenarios  [{name, changes}]   saved by the user
 //
@@ -31,7 +32,7 @@ export class MarketSettings {
     const [money] = this.revenueColumns();
     const source = this.defaultSource();
     const revenue = money?.money ? money.name : null;
-    return { source, file: null, by: null, revenue, unitCost: null, model: "main", changes: [], scenarios: [] };
+    return { source, file: null, by: null, revenue, unitCost: null, model: "main", own: [], changes: [], scenarios: [] };
   }
 
   /** The table of the server, or else the choice sets of the model, or else a file that is still to be opened. */
@@ -135,6 +136,7 @@ function decode(read, schema) {
       revenue: name(read.revenue),
       unitCost: name(read.unitCost),
       model: read.model === "baseline" && schema.has_baseline ? "baseline" : "main",
+      own: (read.own ?? []).map(String),
       changes: changes(read.changes),
       scenarios: read.scenarios.map(([title, list]) => ({ name: String(title), changes: changes(list) })),
     };
