@@ -31,7 +31,7 @@ else:
         raise AttributeError(f"module 'pcmcnet' has no attribute {name!r}.{hint}")
 
     def _instead_of(name: str) -> str:
-        """Return what to write instead of a name that pcmcnet does not have."""
+        """Return the remedy for a name that pcmcnet does not have."""
         from pcmcnet.errors import did_you_mean
 
         other = {

@@ -68,7 +68,7 @@ def require_word(name: str, value: object, words: tuple[str, ...]) -> None:
 
 
 def require_device_name(name: object) -> None:
-    """Raise ConfigError for a device that is called otherwise in PyTorch. Other names are checked when they are used.
+    """Raise ConfigError for a name that PyTorch does not use, such as "gpu". Other names are checked later.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def require_device_name(name: object) -> None:
 
 
 def suggests_arguments(instead: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator: an unknown argument raises an error that says what to write instead.
+    """Return a decorator that raises an error with a remedy for an unknown argument.
 
     Parameters
     ----------

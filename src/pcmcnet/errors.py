@@ -53,7 +53,7 @@ class UndefinedTermError(ConfigError):
 
 
 class ArgumentError(ConfigError, TypeError):
-    """A function has no argument of this name. The message gives the name that it has. This is also a TypeError."""
+    """A function has no argument of this name. The message names the remedy. This is also a TypeError."""
 
 
 class ChainError(InputError):

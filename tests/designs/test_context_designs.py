@@ -186,7 +186,7 @@ def test_context_designs_that_cannot_exist_say_why(options: dict[str, Any], mess
 
 def test_effects_that_nothing_allows_are_refused() -> None:
     space = profile_space({"x": [0, 1]})
-    with pytest.raises(pn.PcmcNetError, match="no context effect is left to design for"):
+    with pytest.raises(pn.PcmcNetError, match="effects: expected at least one context effect, got none"):
         context_terms(space, level_directions(space, {"x": "+"}, np.zeros(1)), ["gain"])
     plan = pn.design({"x": [1, 2, 3]}, tasks=3, balance=False, starts=1)
     model = pn.Uniform().fit(plan.to_choice_data(plan.simulate(2)))

@@ -276,7 +276,7 @@ def test_a_model_with_other_columns_is_refused(answers: pn.ChoiceData) -> None:
         (
             {"x": L2, "y": L2, "z": [1, 2, 3]},
             {"prohibited": [{"x": "a", "y": "b"}, {"x": "b", "y": "a"}], "alternatives": 2},
-            r"the coefficients x\[b\], y\[b\] cannot be told apart",
+            r"the best design does not identify the coefficients x\[b\], y\[b\] separately",
         ),
     ],
 )  # fmt: skip

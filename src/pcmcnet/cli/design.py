@@ -30,7 +30,7 @@ def design(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     json_: Json = False,
 ) -> None:
-    r"""Choose the tasks of a choice experiment such that the answers tell most, and write them as a table.
+    r"""Choose the tasks of a choice experiment for precise estimates, and write them as a table.
 
     The TOML file ATTRIBUTES has a table [attributes] with lines such as price = [10, 15, 20] and brand = ["A", "B"].
     A table [prior] may hold values such as price = -0.1, or means with standard deviations such as

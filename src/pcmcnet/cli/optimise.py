@@ -39,8 +39,8 @@ def optimise(
         bool,
         typer.Option(
             "--exogenous",
-            help="With --price: prices of the training table did not depend on demand, as in a survey; leaves out the "
-            "warning that they may.",
+            help="With --price: the prices of the training table did not depend on unobserved demand, as in a survey. "
+            "Omits the warning about endogenous prices.",
         ),
     ] = False,
     outside: Annotated[str | None, typer.Option(help="Label of the outside option, which is always available.")] = None,

@@ -17,7 +17,7 @@ def shares(
     names: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the names of the products.")] = None,
     rule: Annotated[str, typer.Option(metavar="WORD", help="logit, or first-choice.")] = "logit",
     people: Annotated[
-        str, typer.Option(metavar="WORD", help="known: the persons of the training table; new: the population.")
+        str, typer.Option(metavar="WORD", help="known (persons of the training table) or new (the population).")
     ] = "known",
     price: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the price, for revenue.")] = None,
     known_share: Annotated[
@@ -25,7 +25,7 @@ def shares(
         typer.Option(metavar="NAME=SHARE", help="Share that the simulation must reproduce; one for each product."),
     ] = None,
     sensitivity: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column that rises by 1%, for one product after the other.")
+        str | None, typer.Option(metavar="COLUMN", help="Column for elasticities of the shares, such as the price.")
     ] = None,
     json_: Json = False,
 ) -> None:

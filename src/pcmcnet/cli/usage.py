@@ -1,4 +1,4 @@
-"""Messages about wrong command lines: what was written, and what to write instead.
+"""Messages about wrong command lines, with the remedy.
 
 Options of a model, such as epochs, are not options of a command: they are passed with ``--set``. Their names are copied
 here, because the models that define them are slow to import. A test compares them with the registry.
@@ -36,7 +36,7 @@ _OTHER_COMMANDS = {
     **dict.fromkeys(["server", "web", "app"], "serve"),
     **dict.fromkeys(["search", "hyperopt"], "tune"),
 }
-_OTHER_OPTIONS = {  # what other programs call an option
+_OTHER_OPTIONS = {  # names of options in other programs
     **dict.fromkeys(["random-state", "random-seed"], "--seed"),
     **dict.fromkeys(["id", "id-column", "set", "group", "case", "choice-id"], "--choice-set"),
     **dict.fromkeys(["target", "label", "y", "choice", "response"], "--chosen"),
@@ -55,7 +55,7 @@ _TEST_OPTIONS = ("test", "test-size", "test-share", "split")
 
 
 def usage_message(error: Any, words: Sequence[str]) -> str:
-    """Return the message for a wrong command line, with what to write instead.
+    """Return the message for a wrong command line, with the remedy.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _described(parameter: Any) -> str:
 
 
 def _instead_of_option(option: str, known: Sequence[str], words: Sequence[str], command: str) -> str:
-    """Return the end of the message about an unknown option: what to write instead."""
+    """Return the end of the message about an unknown option: the remedy."""
     plain = option.lstrip("-").lower().replace("_", "-")
     name = _OTHER_MODEL_OPTIONS.get(plain, plain.replace("-", "_"))
     if f"--{plain}" in known:

@@ -133,7 +133,7 @@ def _labelled(
     names = [f"attribute {k}" for k in range(1, len(levels) + 1)] if attributes is None else list(attributes)
     if len(names) != len(levels):
         raise InputError(
-            f"the file has {len(levels)} attributes, but {len(names)} names are given: {', '.join(names)}."
+            f"attributes: expected {len(levels)} names, as in the file, got {len(names)}: {', '.join(names)}."
         )
     columns = {}
     for name, numbers in zip(names, levels, strict=True):
@@ -142,7 +142,8 @@ def _labelled(
             labels = [str(label) for label in attributes[name]]
         if numbers.min(initial=0) < 0 or numbers.max(initial=0) > len(labels):
             raise InputError(
-                f"attribute {name!r} has level {int(numbers.max(initial=0))}, but {len(labels)} labels are given."
+                f"attributes: expected {int(numbers.max(initial=0))} or more labels of {name!r}, got {len(labels)}: add "
+                "them."
             )
         text = np.array(["not shown", *labels], dtype=object)
         columns[name] = text[numbers].tolist()

@@ -332,7 +332,7 @@ def _regressors(data: ChoiceData, price: str, instruments: Sequence[str], names:
     # 2. Those of the first stage. A category that the table lacks has a column of zeros.
     for name in (price, *names):
         if name not in columns and _CATEGORY_SEPARATOR not in name:
-            raise SchemaError(f"the first stage needs the column {name!r}: read the table with it.")
+            raise SchemaError(f"column {name!r} of the first stage is not in the table: read the table with it.")
         if not np.isfinite(columns.get(name, np.zeros(1))[rows if name in columns else ...]).all():
             raise SchemaError(
                 f"column {name!r}: a control function needs complete columns: fill in the missing values."

@@ -1,8 +1,8 @@
 """Simulated markets in which sellers set prices by a quality that is not in the table.
 
 ``simulate`` draws purchases of households: each chooses one of three products a, b and c. Product i of a purchase has a
-cost c_i, an advertisement a_i and a quality q_i, which sellers and households know, but the table does not contain. The
-price follows cost and quality, and so does the utility:
+cost c_i, an advertisement a_i and a quality q_i, which sellers and households know. The quality affects
+price and utility, but has no role in the table:
 
     price_i = 3 + 0.6 c_i + 0.3 a_i + 0.5 q_i,
     U_i     = constant_i + PRICE price_i + ADVERTISING a_i + q_i + e_i,       e_i: standard Gumbel.

@@ -1,4 +1,4 @@
-"""Attributes of a choice experiment: their levels, the coded columns of a utility, and which profiles are allowed.
+"""Attributes of a choice experiment: their levels, the coded columns of a utility, and the allowed profiles.
 
 A profile is a combination of one level of each of K attributes, stored as level numbers (..., K). A numeric attribute
 is one column of the utility. A categorical attribute with L levels has L - 1 columns, for every level but the first:

@@ -35,7 +35,7 @@ Z_TWO_SIDED = 1.959964  # 97.5% quantile of the normal distribution
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ChoiceDesign(FormatsMixin):
-    """Result of :func:`design`: the tasks of a choice experiment, and what they tell about the coefficients.
+    """Result of :func:`design`: the tasks of a choice experiment, and their information about the coefficients.
 
     Attributes
     ----------
@@ -53,8 +53,9 @@ class ChoiceDesign(FormatsMixin):
     information : array of float, (R, P, P)
         Information of one respondent about the parameters, for each draw of the prior.
     effects
-        Names of the context effects, which follow the coefficients in the parameters (none for other criteria). An
-        effect "dominance" comes with "dominated", a utility of dominated alternatives, so that it is about the others.
+        Names of the context effects, which follow the coefficients in the parameters (none for other criteria). The
+        effect "dominance" comes with "dominated", a utility of dominated alternatives. So only the shares of the
+        others are evidence of "dominance".
     scores
         Function that gives the scores of tasks, in units of the largest value of each column.
     directions
@@ -431,7 +432,9 @@ class ChoiceDesign(FormatsMixin):
             needed = math.ceil((Z_TWO_SIDED * errors[name] / mean) ** 2) if mean else None
             rows.append([name, number(float(mean)), number(errors[name]), number(needed)])
         header = ["coefficient", "prior", "expected error", "respondents for |z| > 1.96"]
-        notes = ("The expected error is that of one respondent; with N respondents, divide it by the root of N.",)
+        notes = (
+            "The expected error is that of one respondent; with N respondents, divide it by the square root of N.",
+        )
         return ResultContent(title="Choice design", cells=[header, *rows], facts=self._facts(), notes=notes)
 
     def _means(self) -> Floats:

@@ -14,14 +14,14 @@ from 0 (worst) to 1 (best):
 The term "dominated" comes with "dominance", as one more unknown. Without it, an aversion to dominated alternatives
 would pass for attraction. With it, the evidence comes from the shares of the other alternatives.
 
-Near the logit, the stationary distribution p of any such chain departs from it by (derivation: d p Q = -p dQ, where the
-logit's Q = W (1 p' - I))
+To first order, the stationary distribution p of such a chain differs from the logit by (from d p Q = -p dQ, where the
+logit has Q = W (1 p' - I))
 
     d log p_k / d g_m = sum_i p_i (h_m(i, k) - h_m(k, i)).
 
-So only the antisymmetric part of h matters, and a part of the form f(k) - f(i) is a change of the utility. This is why
-the information about g has to be that left over by b: the Schur complement. ``dominance`` is the attraction effect: a
-decoy c raises log P(a) - log P(b) by g p_c, to first order, if a dominates c and b does not.
+So only the antisymmetric part of h matters, and a part of the form f(k) - f(i) is a change of the utility. The
+information about g is therefore what remains if b is estimated, too: the Schur complement. ``dominance`` is the
+attraction effect: a decoy c raises log P(a) - log P(b) by g p_c, to first order, if a dominates c and b does not.
 
 At any g, p and its gradient follow from Q + E, with E a matrix of ones, which is nonsingular (Q is irreducible):
 
@@ -63,7 +63,7 @@ class ContextTerms:
 
     @property
     def n_nuisance(self) -> int:
-        """Number of leading terms that a design is not about: 1 if there is the term "dominated", else 0."""
+        """Number of leading terms that are nuisance parameters: 1 if there is the term "dominated", else 0."""
         return int(DOMINATED in self.names)
 
     def __call__(self, levels: Ints) -> Floats:  # (N, J, K) -> (N, J or J + 1, J or J + 1, G)
@@ -122,8 +122,8 @@ def context_terms(
             )
     if not values:
         raise ConfigError(
-            f"no context effect is left to design for: {GAIN!r} needs an attribute with a direction and at least "
-            f"{MIN_GAIN_LEVELS} levels. Pass effects=['{DOMINANCE}']."
+            f"effects: expected at least one context effect, got none: {GAIN!r} needs an attribute with a direction "
+            f"and at least {MIN_GAIN_LEVELS} levels. Pass effects=['{DOMINANCE}']."
         )
     return ContextTerms(space, directions, tuple(values), np.array(list(values.values()), dtype=np.float64))
 

@@ -61,7 +61,7 @@ class ExchangeProblem:
         return total
 
     def imbalance(self, counts: Ints) -> Floats:  # (..., K, L) -> (...)
-        """Return by how much level counts miss the whole numbers next to equal counts."""
+        """Return the distance of level counts from the whole numbers next to equal counts."""
         if not self.balance:
             return np.zeros(counts.shape[:-2])
         equal = self.tasks * self.alternatives / self.space.sizes[:, None]

@@ -1,4 +1,4 @@
-"""Find the tasks of a choice experiment that tell most about the coefficients: :func:`design`.
+"""Find the tasks of a choice experiment with the most precise estimates: :func:`design`.
 
 The steps are those of every efficient design (Huber & Zwerina, 1996; Kessels, Goos & Vandebroek, 2006): code the
 attributes, represent the prior by draws, improve random designs by exchanges, keep the best one, and split its tasks
@@ -73,7 +73,7 @@ def design(
     starts: int = 10,
     seed: int = 0,
 ) -> ChoiceDesign:
-    """Design a choice experiment: choose the alternatives of each task such that the answers tell most.
+    """Design a choice experiment: choose the alternatives of each task so that estimates are as precise as possible.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def design(
     none
         Whether each task has an alternative "none", with a constant. Default False.
     cost
-        Numeric attribute in whose units the ratios of criterion "C" are. Default: none.
+        Numeric attribute in whose units the ratios of criterion "C" are measured. Default: none.
     effects
-        Context effects that criterion "context" is about, with their expected size, as in ``{"dominance": 1.0}``:
+        Context effects to estimate with criterion "context", with their expected sizes, as in ``{"dominance": 1.0}``:
         "dominance", a dominated alternative sends its choices to the alternative that dominates it, as in the
         attraction effect; "gain[price]", large advantages in an attribute count more than proportionally; or "gain" for
         all attributes with a direction and three or more levels. A list of names stands for small effects. Default: a
@@ -164,12 +164,10 @@ def design(
             "or a prior."
         )
     if criterion == "context" and alternatives + int(none) < 3:
-        raise ConfigError(
-            "criterion='context' needs at least three alternatives: in pairs, choices do not depend on a third one."
-        )
+        raise ConfigError("criterion='context' needs at least three alternatives in each task: raise alternatives.")
     if dominated == "place" and alternatives < 3:
         raise ConfigError("dominated='place' needs at least three alternatives: a decoy, and two others.")
-    # 2. What the tasks tell, and how it becomes one number.
+    # 2. The information of the tasks, and the criterion.
     points = knowledge.mean[None] if criterion == "D" else knowledge.draws(draws, seed)
     terms = context_terms(space, directions, effects or {DOMINANCE: 1.0}) if criterion == "context" else None
     scores = _score_function(space, knowledge, points, terms)
@@ -293,7 +291,8 @@ def _criterion(
     if cost is None or cost not in knowledge.names:
         hint = "" if cost is None else did_you_mean(cost, knowledge.names)
         raise ConfigError(
-            f"criterion='C' needs cost, the numeric attribute in whose units the ratios are; got {cost!r}.{hint}"
+            f"criterion='C' needs cost, the numeric attribute in whose units the ratios are measured; "
+            f"got {cost!r}.{hint}"
         )
     k = knowledge.names.index(cost)
     if knowledge.model is not None or not (np.sign(points[:, k]) == np.sign(knowledge.mean[k])).all():
@@ -331,7 +330,7 @@ def _require_enough_choices(space: ProfileSpace, tasks: int, alternatives: int, 
         sizes = {attribute.name: len(attribute.names) for attribute in space.attributes}
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
-            f"{tasks} tasks of {alternatives} alternatives tell about at most {freedom} coefficients, but the "
+            f"{tasks} tasks of {alternatives} alternatives identify at most {freedom} coefficients, but the "
             f"attributes and context effects have {len(space.names) + n_effects} ({sizes[largest]} of them of "
             f"{largest!r}): use more tasks, versions "
             f"or alternatives, or fewer levels of {largest!r}."
@@ -364,6 +363,6 @@ def _require_identified(problem: ExchangeProblem, levels: Ints, parameters: Sequ
         worst = np.abs(vectors[:, 0])
         names = [parameters[k] for k in np.flatnonzero(worst > 0.1 * worst.max()).tolist()]
         raise InputError(
-            f"the coefficients {', '.join(names)} cannot be told apart by any design that follows the rules. "
+            f"the best design does not identify the coefficients {', '.join(names)} separately. "
             "Remove one of their levels or a prohibition, or use more tasks."
         )

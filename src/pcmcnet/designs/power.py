@@ -1,4 +1,4 @@
-"""How many respondents a design needs: power and width of intervals, by simulation and by the expected information.
+"""Number of respondents that a design needs: power and width of intervals, by simulation and by expected information.
 
 Respondents choose from the chain of ``context_terms.py``, with known coefficients b and context effects g. For each
 simulated survey, the parameters t = (b, g) are estimated by maximum likelihood with Fisher scoring,
@@ -37,8 +37,8 @@ from pcmcnet.reports.tables import number, percent
 FISHER_STEPS = 40
 CONVERGED = 1e-6  # change of a parameter in units of its standard error, below which a fit has converged
 MAX_STEP = 5.0  # length of a step in standard deviations of utility; longer ones are shortened
-MAX_DISTANCE = 40.0  # of an estimate from the true value; without a finite estimate, the likelihood is flat there
-RIDGE = 1e-8  # relative to the trace, so that a survey that identifies a parameter hardly has a step at all
+MAX_DISTANCE = 40.0  # of an estimate from the true value; the likelihood is flat there if no estimate is finite
+RIDGE = 1e-8  # relative to the trace; bounds the step in a direction that a survey hardly identifies
 MAX_ERROR_RATIO = 20.0  # an error above this multiple of the expected one means that the estimate is not finite
 SURVEYS_AT_ONCE = 200  # in one batch of fits
 

@@ -3,9 +3,10 @@
     logit          s_j = mean over people and draws of exp(v_nj) / sum_k exp(v_nk)
     first choice   s_j = share of people and draws for whom v_nj is the largest
 
-With v_nj = b_n . x_j + a_j. The constants a_j are 0, or are calibrated to known shares: a_j rises by the logarithm of
-the known share over the simulated share until both agree (Berry, Levinsohn & Pakes, 1995). First choices have no random
-errors; the logit rule has those of the fitted utilities. Shapes: N people with R draws each, J products, K columns.
+The utility is v_nj = b_n . x_j + a_j. The constants a_j are 0, or are calibrated to known shares: a_j rises by the
+logarithm of the known share over the simulated share until both agree (Berry, Levinsohn & Pakes, 1995). First choices
+have no random errors; the logit rule has those of the fitted utilities. Shapes: N people with R draws
+each, J products, K columns.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class ShareSimulator:
         changed, rows = [], []
         for j, value in enumerate(values):
             if value == 0:
-                continue  # a relative change of 0 is none
+                continue  # 0 has no relative change
             moved = [float(v) * (1 + change * (i == j)) for i, v in enumerate(values)]
             table = self.products.set_column(self.products.column_names.index(column), column, pa.array(moved))
             after = self.shares(self.utilities_of(table), constants, rule).mean(axis=(0, 2), dtype=np.float64)
@@ -256,7 +257,7 @@ def market_shares(
     Raises
     ------
     InputError
-        If the products lack a column, or known shares do not fit.
+        If the products lack a column, or the known shares are not valid.
     TrainingError
         If no constants reproduce the known shares.
     """

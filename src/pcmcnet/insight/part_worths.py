@@ -148,7 +148,7 @@ def part_worth_table(model: HierarchicalMNL, *, rescaled: bool = False) -> PartW
         else:
             left_out.append(str(term))
     if not blocks:
-        raise InputError("the formula has no main effects of attributes: there are no part-worths of levels to show.")
+        raise InputError("the formula has no main effects of attributes: add an attribute as a term of its own.")
     # 2. Importances, and the summary over people.
     widths = np.column_stack([width for *_, width in blocks])
     totals = widths.sum(axis=1, keepdims=True)

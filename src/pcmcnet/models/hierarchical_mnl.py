@@ -4,8 +4,8 @@
 
 z_n are covariates of person n, the first of which is 1. A coefficient c_k is the part-worth b_k itself, or s exp(b_k)
 if its sign s is constrained. The posterior distribution of D, S and all part-worths given the choices of all persons is
-sampled (``logit/hierarchical_sampler.py``). The part-worths of a person with few choices are drawn towards those of
-similar persons.
+sampled (``logit/hierarchical_sampler.py``). The part-worths of a person with few choices shrink towards the
+mean over people.
 
 The probabilities of a new person are means over draws of D and S, with one draw of b from N(D z, S) for each. Those of
 a known person are means over draws of the person's own part-worths. The mixed logit (``mixed_mnl.py``) has the same
@@ -767,7 +767,7 @@ class HierarchicalMNL(KnownPeople):
             )
         if record.persons <= 2 * K:
             caveats.append(
-                f"{record.persons:,} persons are few for {K} coefficients: the covariance rests on its prior"
+                f"{record.persons:,} persons are few for {K} coefficients: the covariance depends mainly on its prior"
             )
         if record.median_sets <= 1:
             caveats.append(

@@ -550,7 +550,7 @@ def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
 
 
 def draw_traces(draws: Floats, name: str, ax: Axes | None = None) -> Axes:
-    """Draw the draws of a parameter by sweep, with a line for each chain.
+    """Plot the draws of a parameter by sweep, with a line for each chain.
 
     Parameters
     ----------

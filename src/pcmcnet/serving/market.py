@@ -124,7 +124,7 @@ class ServedTable:
 
 
 def read_market(model: ChoiceModel, path: Path, named: Sequence[str]) -> ChoiceData:
-    """Read a table with all its columns or, if one that the model does not use is invalid, with those in ``named``."""
+    """Read a table with all its columns, or with those in ``named`` if another column is invalid."""
     try:
         return read_sets(model, path, names_of(path))
     except PcmcNetError:
@@ -264,7 +264,7 @@ class SetQuery:
         ``origins`` has the index before the changes of each alternative after them, or None for a new alternative.
         """
         if self.place >= len(data):
-            raise unprocessable(f"place: expected an index below {len(data):,}, the number of choice sets.")
+            raise unprocessable(f"place: expected a choice set from 0 to {len(data) - 1}, got {self.place}.")
         try:
             offer, _ = apply_changes(data, self.changes, known_labels(model, data))
         except PcmcNetError as error:
@@ -282,7 +282,7 @@ class SetQuery:
 
 
 def _repeated(origins: Ints) -> Bools:
-    """Return a mask of the copies of alternatives that occur before them."""
+    """Return a mask of the alternatives that are copies of earlier ones."""
     repeated = np.ones(len(origins), np.bool_)
     repeated[np.unique(origins, return_index=True)[1]] = False
     return repeated

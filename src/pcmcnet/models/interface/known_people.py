@@ -1,7 +1,7 @@
 """Models that predict the choices of people whose earlier choices are known.
 
-The probabilities of ``predict_proba`` are for new people. If a person's earlier choices are known, they tell about the
-person's latent class or coefficients, and ``predict_proba_given`` uses the posterior distribution given these choices.
+The probabilities of ``predict_proba`` are for new people. A person's earlier choices are evidence of the
+person's latent class or coefficients, so ``predict_proba_given`` uses the posterior distribution given them.
 """
 
 from __future__ import annotations

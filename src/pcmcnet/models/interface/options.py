@@ -138,7 +138,7 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
 
 
 def unknown_option(name: str, config_class: type) -> ConfigError:
-    """Return the error for an unknown option, which says what pcmcnet has instead.
+    """Return the error for an unknown option, with the equivalent in pcmcnet.
 
     Options of other packages have other names here, and some are arguments of ``fit``.
     """

@@ -593,7 +593,7 @@ class Design:
         }
 
     def _user_terms(self) -> dict[str, Any]:
-        """Return the facts that show whether the functions of user terms are the same when the design is read."""
+        """Return the facts that identify the functions of user terms, for a check when the design is loaded."""
         factors = {f.function: f for term in self.terms.terms for f in term.factors if f.is_user_term}
         facts = {}
         for name, factor in factors.items():

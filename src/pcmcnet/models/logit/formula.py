@@ -195,7 +195,7 @@ def _unquoted(word: str) -> str:
 
 
 def _remedy(rest: str) -> str:
-    """Return what to do about a part of a formula that cannot be read."""
+    """Return the remedy for a part of a formula that cannot be parsed."""
     if rest.startswith("-"):
         return "Terms are joined by '+': leave out the terms that are not in the utility."
     return "Terms are joined by '+' and factors by ':'. Put names with spaces or symbols in backticks."

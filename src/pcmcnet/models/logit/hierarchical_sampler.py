@@ -16,9 +16,9 @@ all chains together:
                               the population, as u_n keeps its value.
     3. D and S given b        Gibbs step: inverse Wishart and matrix normal
 
-Step 3 alone mixes slowly if persons make few choices, since part-worths then tell little about the population that is
-not already in its current value. In step 2, u is nearly independent of the population, so the population moves almost
-as if the part-worths were integrated out (interweaving: Yu & Meng, 2011). Step 2 proposes
+Step 3 alone mixes slowly if persons make few choices, since part-worths then contain little information about the
+population beyond its current value. In step 2, u is nearly independent of the population, so the population moves
+almost as if the part-worths were integrated out (interweaving: Yu & Meng, 2011). Step 2 proposes
 
     phi' = c + r (phi - c) + sqrt(1 - r^2) V^(1/2) e        e standard normal
 
@@ -281,7 +281,7 @@ class HierarchicalSampler:
     # -- the three steps of a sweep --------------------------------------------------------------------------------
 
     def sweep(self, state: ChainState, rng: np.random.Generator, accepted: Singles) -> Floats:  # -> (C,)
-        """Do one sweep in place; return 1 for each chain whose population moved in step 2, else 0."""
+        """Run one sweep in place, and return 1 for each chain whose population moved in step 2, else 0."""
         posterior, population = state.posterior, state.population
         mean = self.means(population.coefficients)
         posterior.move(state.persons, population.precision, mean, state.person_steps, rng, accepted)

@@ -396,7 +396,7 @@ def infer(
 
 
 def _of_groups(maximum: Maximum, parameters: Parameters, null: Floats | None) -> tuple[Maximum, Floats | None]:
-    """Return the maximum and the null values as functions of the different values of parameters of which some equal."""
+    """Return the maximum and the null values as functions of the different values, if some parameters are equal."""
     T, first = parameters.expansion, parameters.distinct
     spread = None if maximum.spread is None else 1 / parameters.reduced_scale(1 / maximum.spread)
     of_groups = replace(

@@ -212,7 +212,7 @@ def require_same_term(name: str, saved: Mapping[str, Any]) -> None:
     if list(parameters) != list(defined.parameters) or len(points) != defined.n_columns:
         raise ArtifactError(
             f"the term {name!r} has other arguments than when the model was saved: expected {saved['columns']} columns "
-            f"and the parameters {list(parameters)}."
+            f"and the parameters {list(parameters)}. Define the original function before you load the model."
         )
     now = defined.values(points, list(parameters.values()))
     before = np.array([np.nan if value is None else float(value) for value in saved["values"]])

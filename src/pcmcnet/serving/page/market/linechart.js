@@ -3,7 +3,7 @@
 import { make } from "../dom.js";
 import { makeAxis } from "../scale.js";
 
-const MAX_LINES = 8; // colours that can be told apart
+const MAX_LINES = 8; // distinguishable colours
 const MARGIN = { left: 62, right: 112, top: 12, bottom: 44 };
 const LABEL_HEIGHT = 14;
 const TICK_WIDTH = 44; // pixels for the number of a tick
