@@ -88,9 +88,9 @@ def test_a_damaged_cho_file_is_refused_with_its_line(tmp_path: Path, change: tup
 
 def test_wrong_names_and_labels_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, CHO)
-    with pytest.raises(InputError, match="3 attributes, but 2 names"):
+    with pytest.raises(InputError, match="expected 3 names, as in the file, got 2"):
         pn.read_cho(file, ["brand", "size"])
-    with pytest.raises(InputError, match="'brand' has level 4, but 1 labels"):
+    with pytest.raises(InputError, match="expected 4 or more labels of 'brand', got 1"):
         pn.read_cho(file, {"brand": ["A"], "size": ["S", "M", "L"], "colour": ["red", "blue"]})
     with pytest.raises(InputError, match="does not exist"):
         pn.read_cho(tmp_path / "no.cho")

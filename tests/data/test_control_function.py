@@ -110,7 +110,7 @@ def test_new_tables_get_the_residual_of_the_same_first_stage() -> None:
     constants = stage.coefficients[0] + np.append(stage.coefficients[1:3], 0)[test.labels.codes]  # type: ignore[union-attr]
     expected = test.features["price"].plain() - constants - x @ stage.coefficients[3:]
     np.testing.assert_allclose(applied.features["price_residual"].plain(), expected, atol=1e-5)  # float32
-    with pytest.raises(SchemaError, match="needs the column 'cost'"):
+    with pytest.raises(SchemaError, match="column 'cost' of the first stage is not in the table"):
         stage.apply(applied)
 
 

@@ -142,8 +142,8 @@ def _labelled(
             labels = [str(label) for label in attributes[name]]
         if numbers.min(initial=0) < 0 or numbers.max(initial=0) > len(labels):
             raise InputError(
-                f"attributes: expected {int(numbers.max(initial=0))} or more labels of {name!r}, got {len(labels)}: add "
-                "them."
+                f"attributes: expected {int(numbers.max(initial=0))} or more labels of {name!r}, got {len(labels)}. "
+                "Add the missing labels."
             )
         text = np.array(["not shown", *labels], dtype=object)
         columns[name] = text[numbers].tolist()

@@ -264,7 +264,9 @@ class SetQuery:
         ``origins`` has the index before the changes of each alternative after them, or None for a new alternative.
         """
         if self.place >= len(data):
-            raise unprocessable(f"place: expected a choice set from 0 to {len(data) - 1}, got {self.place}.")
+            raise unprocessable(
+                f"place: expected the index of a choice set, from 0 to {len(data) - 1}, got {self.place}."
+            )
         try:
             offer, _ = apply_changes(data, self.changes, known_labels(model, data))
         except PcmcNetError as error:
