@@ -11,7 +11,14 @@ from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import HierarchicalMNL, MixedMNL
-from pcmcnet.models.logit.hierarchical_sampler import DrawStore, HierarchicalSampler, PopulationPrior, SamplerSettings
+from pcmcnet.models.logit import person_posterior
+from pcmcnet.models.logit.hierarchical_sampler import (
+    DrawStore,
+    HierarchicalSampler,
+    PopulationPrior,
+    SamplerSettings,
+    _root_of_inverse,
+)
 from pcmcnet.models.logit.person_posterior import PersonChoices
 
 QUICK: dict[str, Any] = {"chains": 2, "burn_in": 100, "draws": 200, "thin": 2}
@@ -136,6 +143,34 @@ def test_a_declared_sign_is_obeyed() -> None:
     data = read(panel(60, normal_tastes), signs={"x": "+"}, **PANEL)
     model = HierarchicalMNL(**QUICK).fit(data, progress=False)
     assert (model.part_worths().draws[:, 0] > 0).all()
+
+
+@pytest.mark.parametrize("way", ["compiled", "numpy"])
+def test_a_sign_that_contradicts_the_data_has_a_caveat(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coefficients of x are about 1, so a negative one is as close to 0 as the prior allows: exp(b) with b << 0."""
+    if way == "numpy":
+        monkeypatch.setattr(person_posterior, "compiled_library", lambda: None)
+    elif person_posterior.compiled_library() is None:
+        pytest.skip("the library is not compiled")
+    data = read(panel(40, normal_tastes, sets=5), **PANEL)
+    model = HierarchicalMNL(signs={"x": "-"}, burn_in=300, draws=200, thin=2).fit(data, seed=0, progress=False)
+    assert "coefficient of x is close to 0" in model.caveats[0]
+    assert "the sign '-' may contradict the data. Fit without it" in str(model.summary())
+    assert np.isfinite(model.part_worths().draws).all()
+    assert np.abs(model.part_worths().means[:, 0]).max() < 0.5
+    assert np.isfinite(model.predict_proba(data)).all()
+    right = HierarchicalMNL(signs={"x": "+"}, **QUICK).fit(data, progress=False)
+    assert not any("contradict" in caveat for caveat in right.caveats)
+
+
+def test_a_proposal_has_a_floor_on_its_curvature() -> None:
+    """[[1, 2], [2, 4 - 4e-9]] has the eigenvalues 2 and -5e-10 in units in which its diagonal is 1.
+
+    The second one is replaced by 1e-6, so the variance along (1, -1) / sqrt(2) is 1e6 in these units.
+    """
+    root = _root_of_inverse(np.array([[1.0, 2.0], [2.0, 4 - 4e-9]]))
+    variance = root @ root.T * np.outer([1, 2], [1, 2])
+    np.testing.assert_allclose(np.linalg.eigvalsh(variance), [0.5, 1e6], rtol=1e-6)
 
 
 def test_covariates_move_the_means() -> None:

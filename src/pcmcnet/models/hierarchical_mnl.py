@@ -85,6 +85,8 @@ _MODE_SEARCHES = 4  # of three Newton steps each
 _SECONDS_BETWEEN_CHECKPOINTS = 5.0
 _PROGRESS_STEPS = 20
 _TASTE_INDIVIDUALS = 100  # approximate number of individuals whose part-worths are combined
+_MAX_LOGARITHM = 80.0  # of a coefficient: part-worths are stored in float32, which overflows after exp(88)
+_NEGLIGIBLE = 0.01  # coefficient of constrained sign, in utility per typical difference of the column
 _FIRST_LOGARITHM = -1.0  # first mean of the logarithm of a coefficient of constrained sign
 
 # -- Options -----------------------------------------------------------------------------------------------------------
@@ -295,6 +297,7 @@ class HierarchicalRecord(FitRecord):
     smallest_size: float  # smallest bulk effective sample size
     accepted: float  # mean share of accepted steps of the persons
     population_accepted: float  # share of accepted steps of the population
+    negligible: tuple[str, ...] = ()  # coefficients of constrained sign that are close to 0 for most persons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,9 +343,9 @@ class PosteriorPopulation(CoefficientDraws):
 
 
 def signed_coefficients(b: NDArray[Any], signs: Ints) -> Floats:  # (..., K, R), (K,)
-    """Return the coefficients of part-worths b: sign times exp(b) for constrained signs."""
+    """Return the coefficients of part-worths b: sign times exp(b) for constrained signs. All are finite."""
     at = np.asarray(signs)[:, None]
-    out: Floats = np.where(at == 0, b, at * np.exp(np.where(at == 0, 0.0, b)))
+    out: Floats = np.where(at == 0, b, at * np.exp(np.where(at == 0, 0.0, np.minimum(b, _MAX_LOGARITHM))))
     return out
 
 
@@ -412,7 +415,9 @@ class HierarchicalMNL(KnownPeople):
         means, covariances = units.in_table_units(draws, scale, signs)
         B, C, N, K = draws.persons.shape
         b = draws.persons.transpose(2, 3, 0, 1).reshape(N, K, B * C)
-        part_worths = np.ascontiguousarray(signed_coefficients(b, signs) * scale[:, None], np.float32)
+        coefficients = signed_coefficients(b, signs)
+        typical = np.median(np.abs(coefficients), axis=(0, 2))  # (K,) over persons and draws
+        part_worths = np.ascontiguousarray(coefficients * scale[:, None], np.float32)
         report = ChainReport.of(population_traces(names, covariates.names, means, covariances))
         p = mean_probabilities(x, sets.offsets, part_worths.mean(2, dtype=np.float64)[..., None], persons.number)[
             sets.offsets[:-1] + chosen
@@ -426,6 +431,7 @@ class HierarchicalMNL(KnownPeople):
             smallest_size=report.smallest_size,
             accepted=float(draws.accepted.mean()),
             population_accepted=draws.population_accepted,
+            negligible=tuple(np.array(names)[(signs != 0) & (typical < _NEGLIGIBLE)].tolist()),
         )
         return FittedHierarchy(
             design=design,
@@ -758,8 +764,14 @@ class HierarchicalMNL(KnownPeople):
 
     @property
     def fit_caveats(self) -> tuple[str, ...]:
-        """Warnings about the fitted model: chains that disagree, or too few choices."""
+        """Warnings about the fitted model: contradicted signs, chains that disagree, or too few choices."""
         record, K, caveats = self._state.record, len(self._state.names), []
+        for name in record.negligible:
+            sign = "-" if self._state.signs[self._state.names.index(name)] < 0 else "+"
+            caveats.append(
+                f"the coefficient of {name} is close to 0 for most persons: the sign {sign!r} may contradict the data. "
+                f"Fit without it to see the effect that it prevents"
+            )
         if not record.largest_rhat <= MAX_RHAT:
             caveats.append(
                 f"the chains have not mixed: R-hat of {record.worst_parameter} is {record.largest_rhat:.3f}, above "

@@ -55,6 +55,35 @@ def test_one_choice_by_hand(way: str) -> None:
     assert states.log_determinant[0, lane] == pytest.approx(0, abs=1e-6)
 
 
+def test_large_coefficients_of_constrained_sign_are_finite(way: str) -> None:
+    """Two coefficients exp(90) and -exp(90), which overflow in float32, and another alternative with z = (1, 1).
+
+    Both are limited to the same size, so the utilities are equal and ll = -log 2 = -0.693147.
+    """
+    choices = PersonChoices.of(np.array([[1.0, 1.0]]), np.array([0, 1]), np.array([0]), 1, np.array([1, -1]))
+    posterior = PersonPosterior(choices, np.zeros((2, LANES), np.float32), np.zeros((LANES, 2, 2), np.float32))
+    u = np.full((1, 2, LANES), 90, np.float32)
+    states = posterior.states(u, np.eye(2)[None], np.zeros((1, 2, LANES), np.float32))
+    assert states.ll[0, choices.lane[0]] == pytest.approx(-0.693147, abs=1e-6)
+    gradient, hessian = choices.derivatives(u[0])
+    assert np.isfinite(gradient).all()
+    assert np.isfinite(hessian).all()
+
+
+def test_a_precision_that_rounding_made_indefinite_is_factored(way: str) -> None:
+    """H + P = [[1, 1], [1, 1 - 6e-8]] has the pivots 1 and -6e-8. The second is replaced by 1e-20, so log |R| = -23.03.
+
+    H = [[0, 1], [1, 0]] stands for the rounding: P is diagonal with 1 and 1 - 2^-24.
+    """
+    choices = PersonChoices.of(np.ones((1, 2)), np.array([0, 1]), np.array([0]), 1, np.zeros(2, np.int64))
+    hessian = np.tile(np.array([[0, 1], [1, 0]], np.float32), (LANES, 1, 1))
+    posterior = PersonPosterior(choices, np.zeros((2, LANES), np.float32), hessian)
+    u, mean = np.zeros((1, 2, LANES), np.float32), np.zeros((1, 2, LANES), np.float32)
+    states = posterior.states(u, np.diag([1, 1 - 2**-24])[None], mean)
+    np.testing.assert_allclose(states.log_determinant, -10 * np.log(10), rtol=1e-5)  # float32
+    np.testing.assert_array_equal(states.b, 0)
+
+
 @given(seed=st.integers(0, 10**6), persons=st.integers(1, 40), K=st.integers(1, 4))
 def test_states_match_direct_formulas(seed: int, persons: int, K: int) -> None:
     """Persons with different numbers of sets and alternatives, two chains, a constrained sign; float32: 1e-4."""

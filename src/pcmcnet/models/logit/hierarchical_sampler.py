@@ -57,6 +57,7 @@ _PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.25  # acceptance rates
 _MIN_STEP, _MAX_POPULATION_STEP = 0.05, 0.9
 _MAX_MOVED = 30  # with more part-worths, the information matrix of step 2 takes too long, and step 2 is left out
 _PRIOR_INFORMATION = 0.25  # about an entry of the factor of the covariance: proposals stay within about 2
+_MIN_CURVATURE = 1e-6  # eigenvalue of an information matrix with a diagonal of 1
 _CHECK_EVERY = 25  # sweeps between calls of ``on_progress``
 
 
@@ -274,8 +275,8 @@ class HierarchicalSampler:
         pairs = (flat.T @ flat).reshape(K, K, K, K).transpose(0, 2, 1, 3).reshape(K * K, K * K)  # of I (x) I
         of_factor = symmetric @ pairs @ symmetric.T / 2 + np.eye(len(rows)) * _PRIOR_INFORMATION
         root = np.zeros((K * G + len(rows),) * 2)
-        root[: K * G, : K * G] = np.linalg.cholesky(np.linalg.inv(of_means))
-        root[K * G :, K * G :] = np.linalg.cholesky(np.linalg.inv(of_factor))
+        root[: K * G, : K * G] = _root_of_inverse(of_means)
+        root[K * G :, K * G :] = _root_of_inverse(of_factor)
         return root
 
     # -- the three steps of a sweep --------------------------------------------------------------------------------
@@ -443,3 +444,21 @@ class DrawStore:
 
 def _inverse(matrix: Floats) -> Floats:
     return np.asarray(np.linalg.inv(matrix), np.float64)
+
+
+def _root_of_inverse(information: Floats) -> Floats:  # (Q, Q)
+    """Return a root of the inverse; the eigenvalues are floored if rounding has made one of them negative.
+
+    The information is small in directions that the choices say little about, as about a sign that they contradict. The
+    Metropolis step corrects a proposal that is not exact.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(np.linalg.inv(information)), np.float64)
+    except np.linalg.LinAlgError:
+        # 1. Units in which the diagonal is 1.
+        diagonal = np.diag(information)
+        size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values, vectors = np.linalg.eigh(information / np.outer(size, size))
+        # 2. The root of the inverse with at least a small curvature in every direction.
+        root: Floats = vectors / np.sqrt(np.maximum(values, _MIN_CURVATURE)) / size[:, None]
+        return root

@@ -12,6 +12,7 @@
 #define MAX_UTILITY 80.0f    /* of a difference: exp() of a larger one overflows in float32 */
 #define MIN_EXPONENT -87.0f  /* exp() of a smaller number is not normal in float32 */
 #define MAX_EXPONENT 88.0f
+#define MAX_LOGARITHM 30.0f  /* of a coefficient of constrained sign: the choice is then certain */
 #define MIN_PIVOT 1e-20f     /* of a factor: rounding may make a pivot negative */
 
 /* Versions of a function for newer processors, one of which is selected when the library is loaded. */
@@ -197,7 +198,8 @@ INLINE void evaluate(const Group *g, int64_t at, const float *z, int64_t keeps_b
             for (int64_t i = j + 1; i < K; i++) sum -= row(R, i)[j] * b[i];
             b[j] = sum * row(R, j)[j];
             store(x->b + j * P + at, b[j]);
-            c[j] = g->signs[j] == 0 ? b[j] : g->signs[j] * exponential(b[j]);
+            vec logarithm_of_size = choose(b[j], all(MAX_LOGARITHM), all(MAX_LOGARITHM), b[j]);
+            c[j] = g->signs[j] == 0 ? b[j] : g->signs[j] * exponential(logarithm_of_size);
         }
         store(x->ll + at, log_likelihood(g, z, c));
     }

@@ -45,6 +45,8 @@ VERSION = 1  # of the C interface; must equal the version in the C code
 LANES = 16  # persons in a tile, as in the C code
 _ABSENT = np.float32(-1e30)  # utility of an alternative that pads a choice set
 _MAX_UTILITY = np.float32(80)  # difference of utilities, as in the C code: exp() of a larger one overflows in float32
+_MAX_LOGARITHM = np.float32(30)  # of a coefficient of constrained sign, as in the C code
+_MIN_PIVOT = np.float32(1e-20)  # of a factor, as in the C code: rounding may make a pivot negative
 _MAX_NEWTON_MOVE = 2.0  # largest change of a part-worth in a Newton step
 _NEWTON_STEPS = 3  # the caller repeats them with better values of the population
 
@@ -138,9 +140,12 @@ class PersonChoices:
         return cls(z.shape[1], len(tiles) * LANES, lane, tuple(groups), signs.astype(np.float32))
 
     def coefficients(self, b: NDArray[Any]) -> NDArray[Any]:  # (..., K, P)
-        """Return the coefficients of part-worths: sign times exp(b) if the sign is constrained."""
+        """Return the coefficients of part-worths: sign times exp(b) if the sign is constrained.
+
+        exp(30) changes the utility so much that the choice is certain, and a larger exponent would overflow.
+        """
         signs = self.signs[:, None]
-        return np.where(signs == 0, b, signs * np.exp(np.where(signs == 0, 0, b)))
+        return np.where(signs == 0, b, signs * np.exp(np.where(signs == 0, 0, np.minimum(b, _MAX_LOGARITHM))))
 
     def derivatives(self, b: Singles) -> tuple[Singles, Singles]:  # (K, P) -> (K, P), (P, K, K)
         """Return the gradients of the log-likelihoods, and Hessians of minus the log-likelihoods."""
@@ -310,7 +315,7 @@ class PersonPosterior:
     def _numpy_states(self, new: PersonStates, precision: Singles, mean: Singles, *, keeps_b: bool) -> None:
         """Fill in the states as the compiled library does."""
         # 1. The normal approximation given the population: R and w = R^-1 (h + P m).
-        factor = np.linalg.cholesky(self.hessian + precision[:, None])  # (C, P, K, K)
+        factor = _factor(self.hessian + precision[:, None])  # (C, P, K, K)
         linear = (self.linear + precision @ mean).transpose(0, 2, 1)[..., None]
         w = np.linalg.solve(factor, linear)
         new.log_determinant[:] = np.log(np.diagonal(factor, axis1=2, axis2=3)).sum(2)
@@ -336,6 +341,23 @@ class PersonPosterior:
             v = np.matmul(z, c[:, :, group.lanes].transpose(2, 1, 0)) + absent[..., None]  # (p, M, C)
             totals = np.add.reduceat(np.exp(np.minimum(v, _MAX_UTILITY)), starts, axis=1)
             out[:, group.lanes] = -np.log1p(totals).sum(1).T
+
+
+def _factor(matrices: Singles) -> Singles:  # (..., K, K)
+    """Return the Cholesky factors R of R R'; pivots that rounding makes negative are replaced, as in the C code."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrices), np.float32)
+    except np.linalg.LinAlgError:  # of any of the matrices
+        factor = np.zeros_like(matrices)
+    for j in range(matrices.shape[-1]):
+        # 1. The pivot: the Metropolis step corrects an approximation that is not exact.
+        row = factor[..., j, :j]
+        pivot = matrices[..., j, j] - (row**2).sum(-1)
+        factor[..., j, j] = np.sqrt(np.where(pivot > _MIN_PIVOT, pivot, _MIN_PIVOT))
+        # 2. The column below it.
+        below = matrices[..., j + 1 :, j] - (factor[..., j + 1 :, :j] @ row[..., None])[..., 0]
+        factor[..., j + 1 :, j] = below / factor[..., j, j][..., None]
+    return factor
 
 
 def _address(array: NDArray[Any]) -> ctypes.c_void_p:
