@@ -1,24 +1,29 @@
 """Hierarchical Bayes logit: effective draws per second against NUTS of numpyro, coverage, and known people.
 
-    python -m benchmarks.hierarchical numpyro       # the same posterior, both on one thread, in one process
+    python -m benchmarks.hierarchical numpyro --peer-python ../numpyro/bin/python  # the same posterior, on one thread
     python -m benchmarks.hierarchical coverage      # intervals of 20 simulated panels
     python -m benchmarks.hierarchical electricity   # seconds; agreement with the maximum of the mixed logit
     python -m benchmarks.hierarchical known         # the last choice of every customer, given the others
 
-A panel has 300 persons with 12 choices of 3 alternatives and 8 attributes. ``numpyro`` needs only numpy, scipy, numpyro
-and jax: the panel is simulated, and the sampler is used without the rest of the package. If the compiled library is
-missing, it is compiled first.
+A panel has 300 persons with 12 choices of 3 alternatives and 8 attributes. NUTS runs in a separate process, whose
+interpreter needs only numpyro (``benchmarks/hierarchical_numpyro.py``)::
+
+    python3 -m venv ../numpyro && ../numpyro/bin/pip install numpyro==0.22.0
+
+If the compiled library is missing, ``numpyro`` compiles it first.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,8 +87,21 @@ def compile_library() -> None:
             print(f"(without the compiled library, which is several times slower: {error})")
 
 
-def own_run(z: np.ndarray, seed: int, chains: int, burn_in: int, sweeps: int) -> tuple[Arrays, float, float]:
-    """Sample with pcmcnet; return draws, seconds of start and burn-in, and seconds of sampling."""
+class Draws(NamedTuple):
+    """Draws (C, R) of each parameter, with CPU and wall seconds."""
+
+    draws: Arrays
+    burn_in: np.ndarray  # (2,)
+    sampling: np.ndarray  # (2,)
+
+
+def seconds() -> np.ndarray:
+    """Return CPU and wall time of this process."""
+    return np.array([time.process_time(), time.perf_counter()])
+
+
+def own_run(z: np.ndarray, seed: int, chains: int, burn_in: int, sweeps: int) -> Draws:
+    """Sample with pcmcnet."""
     from pcmcnet.models.logit.hierarchical_sampler import (
         DrawStore,
         HierarchicalSampler,
@@ -93,7 +111,7 @@ def own_run(z: np.ndarray, seed: int, chains: int, burn_in: int, sweeps: int) ->
     from pcmcnet.models.logit.person_posterior import PersonChoices
 
     N, T, J, K = z.shape
-    began = time.perf_counter()
+    began = seconds()
     choices = PersonChoices.of(
         z.reshape(-1, K), np.arange(0, N * T * J + 1, J), np.repeat(np.arange(N), T), N, np.zeros(K, np.int64)
     )
@@ -102,116 +120,81 @@ def own_run(z: np.ndarray, seed: int, chains: int, burn_in: int, sweeps: int) ->
     rng = np.random.default_rng(seed)
     state = sampler.start(rng, np.zeros(K))
     sampler.burn_in(state, rng, lambda sweep: None)
-    middle = time.perf_counter()
+    middle = seconds()
     draws = sampler.draw(state, rng, DrawStore.of(sampler), lambda sweep: None)
-    ended = time.perf_counter()
+    ended = seconds()
     by_chain = draws.coefficients[..., 0].swapaxes(0, 1), draws.covariances.swapaxes(0, 1)
-    return parameters(*by_chain), middle - began, ended - middle
+    return Draws(parameters(*by_chain), middle - began, ended - middle)
 
 
-def numpyro_run(
-    z: np.ndarray, seed: int, chains: int, warmup: int, samples: int, *, centred: bool
-) -> tuple[Arrays, float, float, float]:
-    """Sample the same posterior with NUTS; return draws, and seconds of compilation, of warm-up and of sampling."""
-    import jax
-    import jax.numpy as jnp
-    import numpyro
-    import numpyro.distributions as dist
-    from jax.scipy.linalg import solve_triangular
-    from numpyro.infer import MCMC, NUTS, init_to_value
-
-    N, K = len(z), z.shape[3]
-    nu, scale = 2, 5.0  # half-t prior of the standard deviations (Huang & Wand, 2013), as in pcmcnet
-
-    def model(z: Any) -> None:
-        # 1. Covariance: LKJCholesky(1) is uniform over correlation matrices R. Replace the prior of (sd, R) by that of
-        #    pcmcnet. The Jacobian of S = sd R sd is prod sd^K, up to a constant.
-        half_cauchy = dist.HalfCauchy(1.0).expand([K]).to_event(1)
-        sd = numpyro.sample("sd", half_cauchy)
-        L = numpyro.sample("L", dist.LKJCholesky(K, 1.0))
-        inverse = solve_triangular(L, jnp.eye(K), lower=True)
-        precision = (inverse**2).sum(0) / sd**2
-        log_determinant = 2 * jnp.log(sd).sum() + 2 * jnp.log(jnp.diagonal(L)).sum()
-        log_prior = -(nu + 2 * K) / 2 * log_determinant
-        log_prior -= (nu + K) / 2 * jnp.log(nu * precision + scale**-2).sum()
-        numpyro.factor("prior", log_prior + K * jnp.log(sd).sum() - half_cauchy.log_prob(sd))
-        # 2. Means and part-worths.
-        factor = sd[:, None] * L
-        m = numpyro.sample("m", dist.Normal(0, 1).expand([K]).to_event(1))
-        mean = numpyro.deterministic("mean", 10 * factor @ m)
-        if centred:
-            normal = dist.MultivariateNormal(mean, scale_tril=factor)
-            b = numpyro.sample("b", normal.expand([N]).to_event(1))
-        else:
-            e = numpyro.sample("e", dist.Normal(0, 1).expand([N, K]).to_event(2))
-            b = mean + e @ factor.T
-        numpyro.deterministic("covariance", factor @ factor.T)
-        # 3. Choices.
-        v = jnp.einsum("ntjk,nk->ntj", z, b)
-        numpyro.factor("choices", -jax.nn.softplus(jax.scipy.special.logsumexp(v, axis=2)).sum())
-
-    start = init_to_value(values={"sd": jnp.full(K, 0.5), "L": jnp.eye(K)})
-    sampler = MCMC(
-        NUTS(model, init_strategy=start),
-        num_warmup=warmup,
-        num_samples=samples,
-        num_chains=chains,
-        chain_method="sequential",
-        progress_bar=False,
-    )
-    data = jnp.asarray(z, jnp.float32)
-    times = []
-    for round_ in range(2):  # the second round reuses what the first compiled
-        sampler.post_warmup_state = None
-        for step in (sampler.warmup, sampler.run):
-            began = time.perf_counter()
-            step(jax.random.PRNGKey(seed + round_), data)
-            jax.block_until_ready(sampler.get_samples()) if step == sampler.run else None
-            times.append(time.perf_counter() - began)
-    draws = sampler.get_samples(group_by_chain=True)
-    result = parameters(np.asarray(draws["mean"], float), np.asarray(draws["covariance"], float))
-    return result, max(times[0] + times[1] - times[2] - times[3], 0.0), times[2], times[3]
+def numpyro_run(python: str, z: np.ndarray, options: dict[str, Any]) -> Draws:
+    """Sample the same posterior with NUTS in a process of another interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        problem, out = Path(folder) / "problem.npz", Path(folder) / "draws.npz"
+        np.savez(problem, z=z)
+        command = [python, str(Path(__file__).with_name("hierarchical_numpyro.py")), str(problem), str(out)]
+        done = subprocess.run([*command, json.dumps(options)], check=False, capture_output=True, text=True, cwd=folder)
+        if done.returncode:
+            raise RuntimeError(f"numpyro failed with {python}:\n{done.stderr}")
+        with np.load(out) as result:
+            compiled, warm, sampling = result["times"]
+            steps, diverging = result["steps"]
+            print(
+                f"(numpyro {result['version']}, {'centred' if options['centred'] else 'non-centred'}: "
+                f"{steps:.0f} gradients per draw, {diverging:.1%} divergent; compilation of {compiled[0]:.1f} CPU s is "
+                f"not counted)",
+                flush=True,
+            )
+            return Draws(parameters(result["means"], result["covariances"]), warm, sampling)
 
 
 def against_numpyro(options: argparse.Namespace) -> None:
-    """Print effective draws per second of both, and how far their posterior means are apart."""
-    os.environ.update({"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+    """Print effective draws per CPU second of both, and how far their posterior means are apart."""
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all threads
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one core for all threads, also of the other process
     compile_library()
     from pcmcnet.models.logit.chain_diagnostics import bulk_effective_size, split_rhat
 
+    # 1. Draws of both, one after the other.
     x, choices, _ = simulate(0)
     z = differences(x, choices)
     z = z / np.sqrt((z**2).mean((0, 1, 2)))  # units of pcmcnet
-    rows: dict[str, tuple[Arrays, float, float]] = {}
+    numbers = {"chains": 4, "warmup": options.warmup, "samples": options.samples, "seed": 1}
+    results: dict[str, Draws] = {}
     for way in options.ways:
         if way == "pcmcnet":
-            rows[way] = own_run(z, 1, chains=8, burn_in=1000, sweeps=options.sweeps)
+            results[way] = own_run(z, 1, chains=8, burn_in=1000, sweeps=options.sweeps)
         else:
-            draws, compiled, warm, sampling = numpyro_run(
-                z, 1, 2, options.warmup, options.samples, centred=way.endswith(" centred")
-            )
-            print(f"({way}: compilation {compiled:.1f} s, not counted)", flush=True)
-            rows[way] = (draws, warm, sampling)
+            centred = {"centred": way == "numpyro centred"}
+            results[way] = numpyro_run(options.peer_python, z, numbers | centred)
+    # 2. The smallest effective sample size of all parameters, per CPU second.
     print(
-        f"{'sampler':<22}{'burn-in s':>10}{'sampling s':>11}{'R-hat':>7}{'ESS min':>9}{'median':>8}{'ESS/s':>9}", end=""
+        f"{'':<18}{'burn-in: CPU':>13}{'wall':>7}{'sampling: CPU':>15}{'wall':>7}{'R-hat':>7}{'ESS':>8}{'median':>8}"
+        f"{'per CPU s':>11}{'with burn-in':>14}"
     )
-    print(f"{'with burn-in':>14}{'apart':>7}")
-    per_second: dict[str, tuple[float, float]] = {}
-    for way, (draws, burn, sampling) in rows.items():
-        sizes = np.array([bulk_effective_size(d) for d in draws.values()])
-        rhat = max(split_rhat(d) for d in draws.values())
-        per_second[way] = sizes.min() / sampling, sizes.min() / (burn + sampling)
-        own = rows.get("pcmcnet", rows[way])[0]
-        apart = max(abs(own[k].mean() - d.mean()) / own[k].std() for k, d in draws.items())
-        print(f"{way:<22}{burn:>10.1f}{sampling:>11.1f}{rhat:>7.3f}{sizes.min():>9.0f}{np.median(sizes):>8.0f}", end="")
-        print(f"{per_second[way][0]:>9.1f}{per_second[way][1]:>14.1f}{apart:>7.2f}")
-    for way in [way for way in per_second if way != "pcmcnet" and "pcmcnet" in per_second]:
-        ratios = [a / b for a, b in zip(per_second["pcmcnet"], per_second[way], strict=True)]
-        print(f"pcmcnet / {way}: {ratios[0]:.1f} times the effective draws per second, {ratios[1]:.1f} with burn-in")
-    print("(ESS: smallest bulk effective size of 44 parameters; apart: largest difference of posterior means, in sd)")
+    rates: dict[str, tuple[float, float]] = {}
+    sizes = {way: {name: bulk_effective_size(d) for name, d in r.draws.items()} for way, r in results.items()}
+    for way, (draws, burn_in, sampling) in results.items():
+        least, rhat = min(sizes[way].values()), max(map(split_rhat, draws.values()))
+        rates[way] = least / sampling[0], least / (burn_in[0] + sampling[0])
+        print(
+            f"{way:<18}{burn_in[0]:>13.1f}{burn_in[1]:>7.1f}{sampling[0]:>15.1f}{sampling[1]:>7.1f}{rhat:>7.3f}"
+            f"{least:>8.0f}{np.median(list(sizes[way].values())):>8.0f}{rates[way][0]:>11.1f}{rates[way][1]:>14.1f}"
+        )
+    # 3. Ratios, and differences of posterior means in posterior deviations and in Monte Carlo errors.
+    for way in [way for way in rates if way != "pcmcnet" and "pcmcnet" in rates]:
+        ratios = [a / b for a, b in zip(rates["pcmcnet"], rates[way], strict=True)]
+        apart, errors = 0.0, 0.0
+        for name, draws in results["pcmcnet"].draws.items():
+            distance = abs(draws.mean() - results[way].draws[name].mean()) / draws.std()
+            apart = max(apart, distance)
+            errors = max(errors, distance / np.sqrt(1 / sizes["pcmcnet"][name] + 1 / sizes[way][name]))
+        print(
+            f"pcmcnet / {way}: {ratios[0]:.2f} times the effective draws per CPU second, {ratios[1]:.2f} with burn-in; "
+            f"posterior means at most {apart:.2f} sd apart ({errors:.1f} Monte Carlo errors)"
+        )
+    print("(ESS: smallest bulk effective sample size of the 44 parameters of the population)")
 
 
 # -- coverage ----------------------------------------------------------------------------------------------------------
@@ -358,8 +341,9 @@ def main() -> None:
     options.add_argument("benchmark", choices=run)
     options.add_argument("--ways", nargs="+", choices=ways, default=ways)
     options.add_argument("--sweeps", type=int, default=4000, help="of pcmcnet, after the burn-in")
-    options.add_argument("--warmup", type=int, default=500, help="of NUTS")
-    options.add_argument("--samples", type=int, default=1000, help="of NUTS")
+    options.add_argument("--peer-python", default=sys.executable, help="interpreter of an environment with numpyro")
+    options.add_argument("--warmup", type=int, default=500, help="steps of each of 4 chains of NUTS")
+    options.add_argument("--samples", type=int, default=1000, help="draws of each chain of NUTS after the warm-up")
     options.add_argument("--tables", type=int, default=20)
     options.add_argument("--models", nargs="+")
     arguments = options.parse_args()
