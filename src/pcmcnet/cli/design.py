@@ -18,7 +18,7 @@ def design(
     versions: Annotated[int | None, typer.Option(help="Versions of the survey (default 1).")] = None,
     criterion: Annotated[str | None, typer.Option(metavar="WORD", help="D (default), Db, C or context.")] = None,
     cost: Annotated[
-        str | None, typer.Option(metavar="ATTRIBUTE", help="Unit of the willingness to pay of criterion C.")
+        str | None, typer.Option(metavar="ATTRIBUTE", help="Attribute in whose units criterion C measures ratios.")
     ] = None,
     model: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Saved model that is the prior, instead of values.")

@@ -297,7 +297,7 @@ def _wrong_signs(margin: Margin, offered: Catalogue, prices: Floats) -> tuple[st
 
 
 def _endogeneity(model: ChoiceModel, price: str, exogenous: bool) -> tuple[str, ...]:
-    """Return a sentence on prices that may depend on unobserved demand, and log it."""
+    """Return a warning about prices that may depend on unobserved demand, and log it."""
     if exogenous or residual_name(price) in model.schema.features:
         return ()
     sentence = (

@@ -161,7 +161,7 @@ class ChoiceDesign(FormatsMixin):
         Raises
         ------
         InputError
-            If the ending is unknown.
+            If the ending is not .csv, .parquet or .arrow.
         """
         write_table(self.to_arrow(), path)
 

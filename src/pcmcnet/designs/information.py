@@ -1,7 +1,7 @@
-"""Information of a design about its coefficients, and the criteria that turn it into one number.
+"""Information of a design about its coefficients, and the criteria of its precision.
 
-A choice in a task with alternatives 1, ..., J tells us about the coefficients b through the gradients of the
-log-probabilities, g_j = d log p_j / d b. The Fisher information of the task is sum_j p_j g_j g_j', and that of a design
+A choice in a task with alternatives 1, ..., J has log-probabilities with the gradients g_j = d log p_j / d b in the
+coefficients b. The Fisher information of the task is sum_j p_j g_j g_j', and that of a design
 is the sum over its tasks:
 
     M = sum_t Z_t' Z_t,    row j of Z_t = sqrt(p_j) g_j.

@@ -180,7 +180,7 @@ def design_power(
         coefficients such as "hours / price", which is minus the willingness to pay.
     effects
         True context effects of the chain that makes the choices, as in ``{"dominance": 1.0}``. They are estimated along
-        with the coefficients, and with a utility of dominated alternatives, "dominated", which is 0 unless it is given.
+        with the coefficients, and with a utility of dominated alternatives, "dominated", which is 0 by default.
         Default: none, so the choices follow a logit.
     coefficients
         True coefficients that differ from the means of the prior, by name. Default: none differ.

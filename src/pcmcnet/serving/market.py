@@ -475,7 +475,7 @@ class MarketSimulator:
 
 
 def _require_no_negative_money(before: ChoiceData, after: ChoiceData) -> None:
-    """Raise RequestError if changes make a column in money negative that was not."""
+    """Raise RequestError if changes make amounts of money negative."""
     names, originals = after.schema.names, {**before.individual, **before.features}
     for name, column in {**after.individual, **after.features}.items():
         first = originals.get(name)
