@@ -1,6 +1,7 @@
 """The market view of the page: figures of pn.scenario, changes, curves, searches, links and exports."""
 
 import csv
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -127,6 +128,28 @@ def test_alternatives_are_added_and_dropped_and_scenarios_compared(
     other = ready(visit(page.url))
     expect(other.locator(".changes li")).to_have_count(2)
     expect(other.get_by_label("Name of scenario 1")).to_have_value("Scenario 1")
+    assert violations(ready(page)) == []
+
+
+def test_segments_are_few_and_groups_are_sorted_by_a_click(market: str, visit: Visit) -> None:
+    """Persons are no segments, bins have no exponents, and a click on a head sorts the groups within each segment."""
+    page = ready(visit(market))
+    by = page.get_by_label("Segments")
+    assert "traveller" not in by.locator("option").evaluate_all("options => options.map((o) => o.value)")
+    by.select_option("income")
+    heads = ready(page).locator("[data-market=groups] .segment th")
+    expect(heads.nth(1)).to_have_text(re.compile(r"^Income: [1-9]\d,\d{3} to [1-9]\d,\d{3} EUR/year$"))
+    by.select_option("")
+    expect(page.locator("[data-market=scale]")).to_have_text(re.compile(r"^Bars run from 0 to \d+%\.$"))
+    add_change(page, labels="car", value="30")
+    page.locator("[data-market=groups]").get_by_role("button", name="% points").click()
+    rows = page.locator("[data-market=groups] tbody tr")
+    assert rows.last.locator("th").inner_text() == "car"
+    expect(page.locator("[data-market=groups] [aria-sort=descending] button")).to_be_focused()
+    page.locator("[data-market=groups]").get_by_role("button", name="% points").click()
+    assert rows.first.locator("th").inner_text() == "car"
+    expect(page.locator("[data-market=groups] th[aria-sort=ascending]")).to_have_count(1)
+    expect(page.locator("[data-market=scale]")).to_contain_text("is the share today")
     assert violations(ready(page)) == []
 
 

@@ -2,7 +2,7 @@
 
 import { make } from "../dom.js";
 import { cell, columnHead, row, rowHead } from "./cells.js";
-import { directionOf, quantities } from "./results.js";
+import { directionOf, quantities, readable } from "./results.js";
 import { fill } from "./select.js";
 
 export class Comparison {
@@ -80,5 +80,5 @@ function drawRow([name, today, ...figures], { format, change }) {
   const difference = (text) => make("small", { class: directionOf(text) }, text);
   const ofScenario = (figure) =>
     figure === null ? cell("–") : cell(format(figure.after), difference(change(figure.change)));
-  return row(rowHead(name), cell(format(today)), ...figures.map(ofScenario));
+  return row(rowHead(readable(name)), cell(format(today)), ...figures.map(ofScenario));
 }

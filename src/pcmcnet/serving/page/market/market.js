@@ -13,10 +13,12 @@ import { groupCells, scenarioCommand } from "./exports.js";
 import { keepFocus } from "./focus.js";
 import { refusal } from "./language.js";
 import { groupingBy } from "./products.js";
-import { WITHOUT_OUTSIDE, drawGroups, drawTiles, reliability, totalOfOwn } from "./results.js";
+import { WITHOUT_OUTSIDE, drawGroups, drawScale, drawTiles, readable, reliability, totalOfOwn } from "./results.js";
 import { fill } from "./select.js";
 import { MarketSettings } from "./settings.js";
 import { Simulation } from "./simulation.js";
+
+const MAX_SEGMENTS = 20;
 
 export class Market {
   /** `openSet` shows one choice set on the other view. */
@@ -26,6 +28,7 @@ export class Market {
     this.openSet = openSet;
     this.settings = new MarketSettings(store);
     this.simulation = new Simulation(store, this.settings);
+    this.order = null; // of the table of groups: {key, part, isAscending}, or null for the order of the server
     this.form = new ChangeForm(this.part("form"), this.settings, (change) => this.addChange(change));
     const report = (name) => (error) => this.showError(name, error);
     this.comparison = new Comparison(this.part("comparison"), this.settings);
@@ -159,7 +162,8 @@ export class Market {
     if (JSON.stringify(description) === JSON.stringify(this.description)) return;
     this.description = description;
     const { value } = this.settings;
-    const { segments, features } = description;
+    const { features } = description;
+    const segments = description.segments.filter(hasFewGroups);
     if (![...segments, ...features].some(({ name }) => name === value.by)) value.by = null;
     if (value.by === null && description.labels === null) value.by = firstCategory(features);
     this.fillColumns(segments, features);
@@ -227,7 +231,7 @@ export class Market {
     this.part("work").hidden = false;
     this.part("results").hidden = false;
     await this.showTiles(signal);
-    drawGroups(this.part("groups"), figures, settings);
+    this.drawGroups();
     this.showChanges(figures.changes);
     const notes = figures.notes.filter((note) => !note.startsWith("no diversion")); // which is not shown
     const sentences = [WITHOUT_OUTSIDE, reliability(figures.intervals), ...notes.map(sentence)];
@@ -238,6 +242,17 @@ export class Market {
     this.part("command-text").textContent = texts.length ? scenarioCommand(settings) : "";
     this.part("command-line").hidden = texts.length === 0;
     byId("live").textContent = this.announcement();
+  }
+
+  /** Draw the table of groups, sorted by the column whose head was clicked. */
+  drawGroups() {
+    const { figures, settings, order } = this;
+    const sort = (next) => {
+      this.order = next;
+      keepFocus(this.part("groups"), () => this.drawGroups());
+    };
+    drawGroups(this.part("groups"), figures, settings, { order, sort });
+    drawScale(this.part("scale"), figures);
   }
 
   /** Show the totals: of all alternatives, and of the user's own if some are chosen. */
@@ -258,7 +273,7 @@ export class Market {
     if (!changes.length) return "The market today is shown.";
     const largest = [...groups].sort((one, other) => Math.abs(other.share.change) - Math.abs(one.share.change))[0];
     const total = revenue ? `Revenue ${revenue.after.toFixed(0)}, was ${revenue.before.toFixed(0)}. ` : "";
-    return `${total}Largest change: ${largest.group}, ${(100 * largest.share.change).toFixed(1)} percentage points.`;
+    return `${total}Largest change: ${readable(largest.group)}, ${(100 * largest.share.change).toFixed(1)} percentage points.`;
   }
 
   /** Compute the saved scenarios one after the other. One that does not fit the table shows its error. */
@@ -311,6 +326,9 @@ export class Market {
     }
   }
 }
+
+/** Whether a column makes segments to read: not a person's id. Numbers are grouped into four bins. */
+const hasFewGroups = ({ values }) => values === null || values.length <= MAX_SEGMENTS;
 
 /** The first category of alternatives, which groups alternatives without labels better than their positions. */
 function firstCategory(features) {

@@ -82,17 +82,44 @@ function tile(title, value, note, key = null, range = "") {
   );
 }
 
-/** Draw the table of groups, with a line for each segment. */
-export function drawGroups(table, figures, settings) {
+/** Draw the table of groups, with a line for each segment. `sort` is called with the order that a click asks for. */
+export function drawGroups(table, figures, settings, { order, sort }) {
   const columns = quantities(figures, settings);
   const hasChanges = figures.changes.length > 0;
-  const segments = bySegment(figures.groups);
+  const segments = bySegment(figures.groups).map(([segment, groups]) => [segment, sorted(groups, order)]);
+  const full = scaleOf(figures);
   table.replaceChildren(
     make("caption", { class: "hidden" }, "Shares and amounts of the market by group, today and after the changes"),
-    drawHead(columns, hasChanges, groupTitle(figures, settings)),
-    ...segments.map(([segment, groups]) => drawSegment(segment, groups, columns, hasChanges, settings)),
+    drawHead(columns, hasChanges, groupTitle(figures, settings), { order, sort }),
+    ...segments.map(([segment, groups]) => drawSegment(segment, groups, columns, hasChanges, full, settings)),
   );
 }
+
+/** The groups in the order of one of their figures, or as they are. */
+function sorted(groups, order) {
+  if (order === null || groups.some((group) => !group[order.key])) return groups;
+  const sign = order.isAscending ? 1 : -1;
+  return [...groups].sort((one, other) => sign * (one[order.key][order.part] - other[order.key][order.part]));
+}
+
+/** The share at the right end of all bars: the largest share, rounded up to 5%. */
+function scaleOf({ groups }) {
+  const largest = Math.max(...groups.map(({ share }) => Math.max(share.before, share.after)));
+  return Math.max(0.05, Math.ceil(20 * largest - 1e-9) / 20);
+}
+
+/** Explain the bars of the table. */
+export function drawScale(root, figures) {
+  const tick = make("span", { class: "tick-key", "aria-hidden": "true" });
+  const today = figures.changes.length ? [" The mark ", tick, " is the share today. Click the head of a column to sort."] : [];
+  root.replaceChildren(`Bars run from 0 to ${Math.round(100 * scaleOf(figures))}%.`, ...today);
+}
+
+/** Numbers in the name of a bin without exponents: 2.7e+04 is 27,000. */
+export const readable = (name) =>
+  name.replace(/(?<![\w.])\d+(\.\d+)?e[+-]\d+/g, (number) =>
+    Number(number).toLocaleString("en", { maximumSignificantDigits: 4 }),
+  );
 
 /** What the groups are: alternatives, also within segments, or the values of another column. */
 function groupTitle({ groups }, settings) {
@@ -101,7 +128,7 @@ function groupTitle({ groups }, settings) {
   return column ? settings.titles(column).title : "Alternative";
 }
 
-function drawHead(columns, hasChanges, title) {
+function drawHead(columns, hasChanges, title, { order, sort }) {
   const width = (key) => (hasChanges ? 3 : 1) + (key === "share" ? 1 : 0); // shares have bars
   const tops = columns.map((column) =>
     make("th", { scope: "colgroup", class: "first", colspan: width(column.key) }, column.title),
@@ -110,16 +137,30 @@ function drawHead(columns, hasChanges, title) {
   if (!hasChanges) return make("thead", {}, row(first, ...tops));
   const names = columns.flatMap(({ key, unit }) => [
     ...(key === "share" ? [cell()] : []),
-    ...["today", "after", unit === "% points" ? unit : "change"].map((text) => columnHead(text)),
+    ...["before", "after", "change"].map((part) => {
+      const text = { before: "today", after: "after", change: unit === "% points" ? unit : "change" }[part];
+      return sortableHead(text, { key, part }, order, sort);
+    }),
   ]);
   return make("thead", {}, row(first, ...tops), row(...names));
 }
 
-function drawSegment(segment, groups, columns, hasChanges, settings) {
-  const full = Math.max(...groups.map(({ share }) => Math.max(share.before, share.after)));
-  const rows = groups.map((group) => drawRow(group, group.name, columns, hasChanges, full));
+/** A head whose click sorts by its column: the largest first, then the smallest first, then as before. */
+function sortableHead(text, { key, part }, order, sort) {
+  const isSorted = order?.key === key && order.part === part;
+  const next = !isSorted ? { key, part, isAscending: false } : order.isAscending ? null : { ...order, isAscending: true };
+  const arrow = !isSorted ? "" : order.isAscending ? " ▲" : " ▼";
+  const button = make("button", { type: "button", class: "sort", on: { click: () => sort(next) } }, `${text}${arrow}`);
+  const direction = order?.isAscending ? "ascending" : "descending";
+  return make("th", { scope: "col", "aria-sort": isSorted ? direction : null }, button);
+}
+
+function drawSegment(segment, groups, columns, hasChanges, full, settings) {
+  const rows = groups.map((group) => drawRow(group, readable(group.name), columns, hasChanges, full));
   if (segment === null) return make("tbody", {}, ...rows);
-  const title = `${settings.titles(settings.value.by).title}: ${segment}`;
+  const by = settings.titles(settings.value.by);
+  const unit = /\d/.test(segment) && by.unit ? ` ${by.unit}` : "";
+  const title = `${by.title}: ${readable(segment)}${unit}`;
   return make("tbody", {}, drawRow(totalOf(groups), title, columns, hasChanges, null), ...rows);
 }
 
