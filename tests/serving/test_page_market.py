@@ -379,6 +379,15 @@ def test_the_market_works_by_keyboard_on_a_phone_in_dark_mode_and_in_print(
     page.keyboard.type("25")
     page.keyboard.press("Enter")
     expect(page.locator(".changes code")).to_have_text("price *= 1.25 where mode == 'train'")
+    expect(page.locator(".changes .extent")).to_have_text(re.compile(r"^changes [\d,]+ train offers$"))
+    for label in ("Column", "How", "Amount", "Where"):
+        expect(page.locator("[data-market=form]").get_by_text(label, exact=True)).to_be_visible()
+    hint = page.locator(".scroll-hint").first
+    expect(hint).to_contain_text("Scroll the table sideways")
+    expect(hint).to_be_visible()
+    expect(page.locator("footer")).to_contain_text("The web address stores the changes, the scenarios")
+    page.locator("[data-market=groups]").evaluate("table => { table.parentElement.scrollLeft = 2000; }")
+    expect(hint).to_be_hidden()
     assert ready(page).evaluate("document.documentElement.scrollWidth") <= 360
     assert violations(page) == []
     page.screenshot(path=tmp_path / "market.png", full_page=True)

@@ -228,7 +228,9 @@ export class Best {
     const { schema } = this.settings.store;
     const model = this.settings.value.model === "main" ? schema : schema.baseline;
     const [outside] = WITHOUT_OUTSIDE.split(" So ");
-    return [`${outside} ${COMPETITORS}`, reliability(this.intervals()), ...(model.caveats ?? []).map(sentence)].map((text) => ["Caveat", text]);
+    const text = this.intervals();
+    const sure = text.startsWith("no intervals") ? [reliability(text)] : []; // other texts are about the market's table
+    return [`${outside} ${COMPETITORS}`, ...sure, ...(model.caveats ?? []).map(sentence)].map((text) => ["Caveat", text]);
   }
 
   display(rows) {

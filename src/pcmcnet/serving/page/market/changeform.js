@@ -2,7 +2,7 @@
 
 import { make, titled } from "../dom.js";
 import { parse } from "../format.js";
-import { COMPARISONS, WAYS, writeChange } from "./language.js";
+import { COMPARISONS, WAYS, extentInWords, writeChange } from "./language.js";
 import { fill } from "./select.js";
 
 const MAX_LISTED_VALUES = 200; // of a category
@@ -73,8 +73,8 @@ export class ChangeForm {
     const options = columns.map(({ name }) => [name, titled(this.settings.titles(name))]);
     fill(this.part("column"), kind === "add" ? [["", "no difference"], ...options] : options);
     fill(this.part("how"), Object.entries(WAYS).map(([value, { title }]) => [value, title]));
-    this.part("column-title").textContent = kind === "add" ? "except" : "Value";
-    this.part("column-title").className = kind === "add" ? "" : "hidden";
+    this.part("column-title").textContent = kind === "add" ? "except" : "Column";
+    this.part("column-title").className = kind === "add" ? "" : "wide-hidden";
   }
 
   /** Forget the condition: it belonged to another change. */
@@ -157,10 +157,10 @@ export class ChangeForm {
 }
 
 /** The list of changes. `extents` has the numbers of changed alternatives and choice sets, or null. */
-export function drawChanges(list, changes, extents, remove) {
+export function drawChanges(list, changes, extents, remove, label) {
   const items = changes.map(({ text, words }, k) => {
     const extent = extents?.[k];
-    const size = extent ? `${extent.alternatives.toLocaleString("en")} alternatives` : "";
+    const size = extent ? extentInWords(text, extent, label) : "";
     const on = { click: () => remove(k) };
     return make(
       "li",

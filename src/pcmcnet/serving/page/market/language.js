@@ -73,6 +73,14 @@ export function writeChange(change, titles, label) {
   return { text: textOf(change) + where, words: inWords(change, titles) + only, selection };
 }
 
+/** What a change applies to: "changes 364 train offers". An offer is an alternative in one choice set. */
+export function extentInWords(text, { alternatives }, label) {
+  const verb = text.startsWith("remove ") || text === "remove" ? "drops" : /^(add|copy)\b/.test(text) ? "adds" : "changes";
+  const start = label ? `${quoteName(label)} == ` : "\0";
+  const [, name] = text.includes(start) ? (text.split(start)[1].match(/^['"]([^'"]+)['"]/) ?? []) : [];
+  return `${verb} ${alternatives.toLocaleString("en")} ${name ? `${name} ` : ""}${alternatives === 1 ? "offer" : "offers"}`;
+}
+
 /** Why the server refuses a change, in words for people. `selection` is what the change would have changed. */
 export function refusal(message, { text, selection }) {
   const prefixes = ["scenarios: ", `change '${text}': `, `change "${text}": `];

@@ -10,7 +10,7 @@ import { ChangeForm, drawChanges } from "./changeform.js";
 import { Comparison } from "./comparison.js";
 import { Curves } from "./curves.js";
 import { groupCells, scenarioCommand } from "./exports.js";
-import { keepFocus } from "./focus.js";
+import { keepFocus, markOverflow } from "./focus.js";
 import { refusal } from "./language.js";
 import { groupingBy } from "./products.js";
 import { WITHOUT_OUTSIDE, drawGroups, drawScale, drawTiles, readable, reliability, totalOfOwn } from "./results.js";
@@ -69,6 +69,12 @@ export class Market {
     onClick("comparison-csv", () => download(writeCsv(this.comparison.csv()), "market-scenarios.csv"));
     onClick("command", () => this.copyCommand());
     onClick("retry", () => this.update());
+    const tables = [...this.root.querySelectorAll(".scroll")];
+    const sizes = new ResizeObserver(() => tables.forEach(markOverflow));
+    for (const table of tables) {
+      sizes.observe(table);
+      table.addEventListener("scroll", () => markOverflow(table));
+    }
     onClick("open-set", () => this.showSet());
     this.part("file").addEventListener("change", (event) => this.readFile(event.target.files[0]));
     this.part("own-change").addEventListener("submit", (event) => {
@@ -218,7 +224,7 @@ export class Market {
   showChanges(extents) {
     const { changes } = this.settings.value;
     const remove = (k) => this.settings.change((value) => value.changes.splice(k, 1));
-    const redraw = () => drawChanges(this.part("list"), changes, extents, remove);
+    const redraw = () => drawChanges(this.part("list"), changes, extents, remove, this.store.schema.label);
     keepFocus(this.part("list"), redraw, this.part("form").querySelector("select"));
     this.part("none").hidden = changes.length > 0;
     for (const name of ["clear", "save"]) this.part(name).disabled = changes.length === 0;
@@ -253,6 +259,7 @@ export class Market {
     };
     drawGroups(this.part("groups"), figures, settings, { order, sort });
     drawScale(this.part("scale"), figures);
+    markOverflow(this.part("groups").parentElement);
   }
 
   /** Show the totals: of all alternatives, and of the user's own if some are chosen. */
@@ -290,6 +297,7 @@ export class Market {
       }
     }
     keepFocus(this.part("comparison"), () => this.comparison.draw(this.all));
+    markOverflow(this.comparison.table.parentElement);
   }
 
   showFailure(error) {
