@@ -107,6 +107,10 @@ def suggests_arguments(instead: Mapping[str, str]) -> Callable[[Callable[P, T]],
             if by_name and len(args) > len(parameters) - len(by_name):
                 words = ", ".join(f"{name}=..." for name in by_name[:2])
                 raise ArgumentError(f"{function.__name__} takes most arguments by name: write {words}.")
+            if len(args) > len(parameters):
+                names = ", ".join(name for name in parameters if name not in ("self", "cls"))
+                remedy = f" {instead['y']}." if "y" in instead else ""
+                raise ArgumentError(f"{function.__name__} takes only {names}.{remedy}")
             return function(*args, **kwargs)
 
         return call

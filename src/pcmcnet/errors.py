@@ -109,6 +109,9 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+_MIN_SIMILARITY = 0.61  # difflib's default, 0.6, takes "income" for a misspelt "time"
+
+
 def did_you_mean(word: object, words: Iterable[str], other_names: Mapping[str, str] | None = None) -> str:
     """Return " Did you mean 'x'?" for the closest of the valid words, or list the valid words if none is close.
 
@@ -119,7 +122,8 @@ def did_you_mean(word: object, words: Iterable[str], other_names: Mapping[str, s
     """
     names = sorted(words)
     other = (other_names or {}).get(str(word).lower().replace("_", "-").replace(" ", "-"))
-    near = [other] if other in names else get_close_matches(str(word), names, n=1)
+    same = [name for name in names if name.casefold() == str(word).strip().casefold()]  # but for capitals and blanks
+    near = [other] if other in names else same or get_close_matches(str(word), names, n=1, cutoff=_MIN_SIMILARITY)
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known: {', '.join(names)}." if names else ""

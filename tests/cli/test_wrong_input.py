@@ -59,6 +59,11 @@ BAD_TABLES: dict[str, tuple[pa.Table, list[str], list[str]]] = {
         ["--choice-set", "trip", "--chosen", "choice", "--features", "price,time"],
         ["no column 'price'", "looks wide", "'price_bus'", "pcmcnet check TABLE -o roles.toml", "--schema roles.toml"],
     ),
+    "a wide table of one feature": (
+        WIDE.select(["trip", "choice", "price_bus", "price_car"]),
+        ["--choice-set", "trip", "--chosen", "choice", "--features", "price"],
+        ["no column 'price'", "looks wide", "'price_bus'", "pcmcnet check TABLE -o roles.toml"],
+    ),
     "a wide table with its own columns": (
         WIDE,
         ["--choice-set", "trip", "--chosen", "choice", "--features", "price_bus,price_car"],
@@ -149,6 +154,14 @@ def test_labels_that_differ_in_blanks_cause_a_warning(caplog: pytest.LogCaptureF
     assert "Correct the table" in caplog.text
 
 
+def test_check_proposes_options_for_missing_values(write: Callable[..., str], cli: Callable[..., Any]) -> None:
+    prices = [None, *column("price")[1:]]
+    output = cli("check", write(with_column("price", prices)), *ROLES).out
+    assert "column 'price', row 0" in output
+    assert "add --missing indicator.\n" in output
+    assert ".." not in output
+
+
 # -- command lines -----------------------------------------------------------------------------------------------------
 
 BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
@@ -170,13 +183,22 @@ BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
     "fit TABLE --set verbose=1 -o m": ("'verbose'", ["-v"]),
     "fit TABLE --device gpu -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
     "fit TABLE --device gpu --model mnl -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
-    "fit TABLE --features price time -o m": ("unexpected word 'time'", ["--features price,time"]),
+    "fit TABLE --individual income party -o m": ("unexpected word 'party'", ["--features price,time"]),
     "split TABLE --choice-set trip --shares 80,20 -o parts": ("add up to 1", ["--shares 0.8,0.2"]),
     "fit TABLE": ("pcmcnet fit needs -o, --output PATH", ["folder for the model"]),
     "fit": ("pcmcnet fit needs TABLE", ["CSV, Parquet or Arrow file"]),
     "fit trip.csv -o m": ("trip.csv: no such file", ["Did you mean 'trips.csv'?"]),
     "fit sheet.xlsx -o m": ("unknown file format", ["Save the sheet as CSV"]),
     "evaluate trips.csv m": ("trips.csv is a file", ["name the model first and the table second"]),
+    "fit TABLE --model MNL -o m": ("unknown model 'MNL'", ["Did you mean 'mnl'?"]),
+    "fit TABLE --features price --features time -o m": ("--features occurs", ["write one list", "price,time"]),
+    "fit TABLE --kinds=price=spline --kinds time=spline -o m": ("--kinds occurs 2 times", ["time=spline,price=spline"]),
+    "fit TABLE --formula chosen~price|income -o m": ("no option --formula", ["Write --set 'formula=price|income'."]),
+    "split TABLE --test-size 0.2 -o parts": ("no option --test-size", ["--shares 0.8,0.2"]),
+    "fit TABLE --seed abc -o m": ("--seed: expected a whole number, got 'abc'", ["pcmcnet fit --help"]),
+    "fit TABLE --valid half -o m": ("--valid: expected a number, got 'half'", ["pcmcnet fit --help"]),
+    "fit TABLE --schema trips.csv -o m": ("trips.csv is not valid TOML", ['choice_set = "trip"', "-o roles.toml"]),
+    "show .": (". is not a saved model", ["Expected a folder written by fit or save"]),
     "train TABLE": ("no command 'train'", ["Did you mean 'fit'?"]),
     "optimize m TABLE": ("no command 'optimize'", ["Did you mean 'optimise'?"]),
     "fit TABLE --model mnl -o m --set formula=chosen~price": ("no left side", ["Write 'price'."]),
@@ -201,6 +223,9 @@ def test_a_wrong_command_is_explained(
     [
         ("price + 10%", "For a change of +10%, write COLUMN *= 1.1."),
         ("price = 1 where mode = 'bus'", "mode == 'train'"),
+        ("price = 1 where mode is 'bus'", "write ==, as in where mode == 'train'"),
+        ("price *= 1.1 if mode == 'bus'", "Write a condition after where"),
+        ("price *= 1,1", "Write decimal points"),
     ],
 )
 def test_a_wrong_change_is_explained(change: str, remedy: str) -> None:
@@ -308,6 +333,38 @@ BAD_CALLS: dict[str, tuple[Callable[[pn.ChoiceData], Any], list[str]]] = {
         ["'price'", "'price *= 1.1'"],
     ),
     "fit(device='gpu')": (lambda d: pn.MNL().fit(d, device="gpu"), ["'gpu'", "'cuda'", "'cpu'"]),
+    "MNL('price | income')": (
+        lambda d: pn.MNL("price | income"),  # type: ignore[call-arg, arg-type, misc]
+        ["MNL takes its options by name", "MNL(formula=...)"],
+    ),
+    "PCMCNet(10)": (lambda d: pn.PCMCNet(10), ["PCMCNet takes its options by name"]),  # type: ignore[call-arg, arg-type, misc]
+    "score(X, y)": (
+        lambda d: pn.Uniform().fit(d).score(d, d.chosen),  # type: ignore[call-arg]
+        ["score takes only data", "write score(data)"],
+    ),
+    "scenario(data, model, change)": (
+        lambda d: pn.scenario(d, pn.Uniform(), "price *= 1.1"),  # type: ignore[arg-type]
+        ["The model comes first"],
+    ),
+    "columns in the index": (
+        lambda d: pn.ChoiceData.from_long(
+            d.to_frame().set_index("trip"), choice_set="trip", chosen="chosen", features=["price"]
+        ),
+        ["no column 'trip'", "table.reset_index()"],
+    ),
+    "two columns of the same name": (
+        lambda d: pn.ChoiceData.from_long(
+            d.to_frame()[["trip", "price", "price", "chosen"]],
+            choice_set="trip",
+            chosen="chosen",
+            features=["price"],
+        ),
+        ["'price' 2 times", "Rename or drop all but one"],
+    ),
+    "features=['price time']": (
+        lambda d: pn.ChoiceData.from_long(d.to_frame(), choice_set="trip", chosen="chosen", features=["price time"]),
+        ["no column 'price time'", "'price', 'time'", "separate names by commas"],
+    ),
 }
 
 

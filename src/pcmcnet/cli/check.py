@@ -10,6 +10,7 @@ import typer
 
 from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result, written_files
+from pcmcnet.cli.usage import with_options
 
 if TYPE_CHECKING:
     from pcmcnet.data import ChoiceData, Schema
@@ -52,7 +53,7 @@ def check(
     if data is not None:
         lines += ["", *_count_lines(data)]
     for title, texts in (("Problems:", result.problems), ("Hints:", result.hints)):
-        lines += ["", title, *(f"  - {text}." for text in texts)] if texts else []
+        lines += ["", title, *(f"  - {with_options(text.rstrip('.') + '.')}" for text in texts)] if texts else []
     if not (result.problems or result.hints):
         lines += ["", "No problems were found."]
     if schema is not None and output is not None:

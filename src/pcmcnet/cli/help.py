@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import dedent, fill, indent
 from typing import Any, ClassVar
@@ -26,6 +27,15 @@ _VALUES = {"Path": "PATH", "int": "N", "float": "NUMBER", "path": "PATH", "integ
 Row = tuple[str, str]  # the names of an option, and its meaning
 
 
+_LIST_OPTIONS = {"--features", "--individual", "--categorical", "--keep", "--signs", "--kinds"}  # comma-separated
+
+
+def _values_of(option: str, words: Sequence[str]) -> list[str]:
+    """Return the values that a command line gives to an option, as OPTION VALUE or OPTION=VALUE."""
+    after = [value for word, value in pairwise(words) if word == option]
+    return after + [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+
+
 class HelpfulCommand(TyperCommand):
     """A command whose help has copyable examples and no types of flags."""
 
@@ -34,6 +44,15 @@ class HelpfulCommand(TyperCommand):
         for parameter in self.params:  # the usage, the help and messages name an argument in the same way
             if parameter.param_type_name == "argument" and parameter.metavar is None:
                 parameter.metavar = str(parameter.name).upper()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of the command line. A list that is given twice raises an error: one would be lost."""
+        for option in _LIST_OPTIONS & {name for parameter in self.params for name in parameter.opts}:
+            values = _values_of(option, args)
+            if len(values) > 1:
+                ctx.fail(f"{option} occurs {len(values)} times: write one list, {option} {','.join(values)}")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text."""

@@ -7,6 +7,7 @@ here, because the models that define them are slow to import. A test compares th
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -71,6 +72,9 @@ def usage_message(error: Any, words: Sequence[str]) -> str:
         message = f"{command} has no option {option}{_instead_of_option(option, known, words, command)}"
     elif getattr(error, "param", None) is not None and type(error).__name__ == "MissingParameter":
         message = f"{command} needs {_described(error.param)}."
+    elif match := re.match(r"Invalid value for '(--[\w-]+).*valid (integer|number|float)", error.format_message()):
+        noun = "a whole number" if match[2] == "integer" else "a number"
+        message = f"{match[1]}: expected {noun}, got {_value_after(match[1], words)!r}."
     elif match := re.match(r"No such command '(.*?)'", error.format_message()):
         names = context.command.list_commands(context)
         message = f"pcmcnet has no command {match[1]!r}." + did_you_mean(match[1], names, _OTHER_COMMANDS)
@@ -105,7 +109,11 @@ def _instead_of_option(option: str, known: Sequence[str], words: Sequence[str], 
         return f". Did you mean --{plain}?"
     if "--set" in known and name in MODEL_OPTIONS:
         model = "" if command.endswith((" fit", " tune")) else "MODEL."
-        return f", but models have an option {name}. Write --set {model}{name}={_value_after(option, words)}."
+        value = _value_after(option, words)
+        setting = f"{model}{name}={value.partition('~')[2].strip() or value if name == 'formula' else value}"
+        return f", but models have an option {name}. Write --set {shlex.quote(setting)}."
+    if plain in _TEST_OPTIONS and command.endswith(" split"):
+        return ". Write the shares of the parts, as in --shares 0.8,0.2."
     if plain in _TEST_OPTIONS:
         return ". Divide the table with 'pcmcnet split TABLE', fit to the training part, and evaluate on the test part."
     if (other := _OTHER_OPTIONS.get(plain)) in known:

@@ -445,7 +445,10 @@ class Schema:
         except OSError as error:
             raise SchemaError(f"schema file {path}: {error.strerror or error}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SchemaError(f"schema file {path} is not valid TOML: {error}.") from error
+            raise SchemaError(
+                f"schema file {path} is not valid TOML: {error}. Expected column roles, such as "
+                f"choice_set = \"trip\". The command 'pcmcnet check TABLE -o roles.toml' writes such a file."
+            ) from error
         except RecursionError:
             raise SchemaError(f"schema file {path} is nested too deeply: expected names and lists of names.") from None
         return cls.from_dict(entries)

@@ -98,6 +98,27 @@ def recognise_wide(names: Sequence[str], choices: Collection[str] = ()) -> WideC
     return _better(best, _shared(numbered, "%s{alternative}", choices), choices)
 
 
+def recognise_wide_feature(feature: str, names: Sequence[str]) -> WideColumns | None:
+    """Return the alternatives of a single feature that has a column for each alternative, or None.
+
+    A single feature is weak evidence: all its columns must end in one word, and another must look like the choice.
+
+    Examples
+    --------
+    >>> recognise_wide_feature("cost", ["id", "choice", "cost_car", "cost_bus"])
+    WideColumns(alternatives=('car', 'bus'), features={'cost': 'cost_{alternative}'})
+    >>> recognise_wide_feature("cost", ["id", "cost_car", "cost_bus"])
+    """
+    if not any(re.search(CHOSEN_NAMES, name.lower()) for name in names):
+        return None
+    for separator in _SEPARATORS:
+        start = f"{feature}{separator}"
+        labels = tuple(name.removeprefix(start) for name in names if name.startswith(start))
+        if len(labels) > 1 and not any(mark in label for label in labels for mark in _SEPARATORS):
+            return WideColumns(labels, {feature: f"{start}{{alternative}}"})
+    return None
+
+
 def _shared(labels: dict[str, list[str]], template: str, choices: Collection[str]) -> WideColumns | None:
     """Return the features that have columns for the same labels, at least two."""
     groups: dict[tuple[str, ...], list[str]] = {}

@@ -6,6 +6,7 @@ pcmcnet have a checksum for every page, and pages with a checksum are verified.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pcmcnet.data.columns.distinct import distinct, names
-from pcmcnet.data.columns.wide_columns import recognise_wide
+from pcmcnet.data.columns.wide_columns import recognise_wide, recognise_wide_feature
 from pcmcnet.data.files.csv_files import BLOCK_BYTES, LINE_TOO_LONG, CsvFile
 from pcmcnet.errors import ResourceError, SchemaError, did_you_mean, is_lack_of_resources
 
@@ -55,7 +56,10 @@ def require_columns(columns: Sequence[str], present: Sequence[str], *, where: st
 def missing_column(name: str, present: Sequence[str], where: str) -> SchemaError:
     """Return the error for a missing column. If the table is wide, the error shows how to read it."""
     hint, problem = did_you_mean(name, present), f"{where} has no column {name!r}"
-    wide = recognise_wide(present)
+    parts = re.split(r"[\s,;+]+", name.strip())
+    if len(parts) > 1 and {*parts} <= {*present}:
+        return SchemaError(f"{problem}, but the columns {', '.join(map(repr, parts))}: separate names by commas.")
+    wide = recognise_wide(present) or recognise_wide_feature(name, present)
     if wide is None or (name not in wide.features and hint.endswith("?")):
         return SchemaError(f"{problem}.{hint}")
     return wide.error(problem, present)

@@ -108,6 +108,7 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
             )
         present = [name for name in frame.collect_schema().names() if isinstance(name, str)]
         requested = present if columns is None else list(columns)
+        _require_outside_index(requested, present, table)
         require_columns(requested, present)
         frame = frame.select(*requested)
         eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
@@ -117,7 +118,18 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
     except SchemaError:
         raise
     except Exception as error:  # each library has its own exceptions
-        raise SchemaError(f"the data frame cannot be read: {one_line(error)}.") from error
+        remedy = " Rename or drop all but one." if "unique column names" in str(error) else ""
+        raise SchemaError(f"the data frame cannot be read: {one_line(error)}.{remedy}") from error
+
+
+def _require_outside_index(columns: Sequence[str], present: Sequence[str], table: Any) -> None:
+    """Raise SchemaError if a column that is needed is a level of the index of a pandas data frame."""
+    levels = getattr(getattr(table, "index", None), "names", None) or ()
+    for name in columns:
+        if name in levels and name not in present:
+            raise SchemaError(
+                f"the table has no column {name!r}, but its index has this name: pass table.reset_index()."
+            )
 
 
 def _from_series(name: str, series: Any, is_name: bool) -> Any:

@@ -216,13 +216,15 @@ class Parser:
         if not self.accept(*texts):
             raise self.error(" or ".join(map(repr, texts)), texts)
 
-    def error(self, expected: str, words: tuple[str, ...] = (), written: str | None = None) -> InputError:
+    def error(
+        self, expected: str, words: tuple[str, ...] = (), written: str | None = None, remedy: str = ""
+    ) -> InputError:
         """Return a syntax error, with a hint if ``written`` or the next token resembles one of ``words``."""
         kind, text, place = self.next
         token = "the end of the text" if kind == "end" else f"{text!r} at character {place + 1}"
         hint = did_you_mean(written or text, words)
         hint = hint if "Did you mean" in hint else ""
-        return InputError(f"change {self.text!r}: expected {expected}, found {token}.{hint}")
+        return InputError(f"change {self.text!r}: expected {expected}, found {token}.{remedy or hint}")
 
     def name(self) -> str | None:
         """Read a column name, or return None if the next token is not a name."""
@@ -428,8 +430,21 @@ def parse_change(text: str) -> Statement:
                 raise parser.error("the label of the alternative to copy")
         statement = Add(label, like, _with(parser), _where(parser))
     if parser.next.kind != "end":
-        raise parser.error("'where' or the end of the text", ("where", "with", "like"))
+        raise parser.error("'where' or the end of the text", ("where", "with", "like"), remedy=_remedy_at(parser))
     return statement
+
+
+_REMEDIES = {  # what other languages write, in lower case
+    **dict.fromkeys(["is", "equals", "eq", "="], " For equality, write ==, as in where mode == 'train'."),
+    **dict.fromkeys(["if", "when", "for"], " Write a condition after where, as in where mode == 'train'."),
+    **dict.fromkeys(["&", "&&"], " Join conditions with 'and'."),
+    ",": " Write decimal points, as in 1.1, and each change as a change of its own.",
+}
+
+
+def _remedy_at(parser: Parser) -> str:
+    """Return what to write instead of the next token, or no text."""
+    return _REMEDIES.get(parser.next.text.lower(), "")
 
 
 def _assign(parser: Parser) -> Assign:

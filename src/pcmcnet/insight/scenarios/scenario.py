@@ -23,7 +23,14 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.outside import with_blank_outside_features
 from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
+from pcmcnet.evaluation.predictions import (
+    Predictor,
+    gives_of,
+    predicted_log_p,
+    require_data,
+    require_predictor,
+    require_sets,
+)
 from pcmcnet.insight.queries import numeric_values, with_values
 from pcmcnet.insight.scenarios.language import columns_named_in, parse_change
 from pcmcnet.insight.scenarios.market_effects import (
@@ -492,6 +499,7 @@ def scenario(
     >>> round(result.shares["car"].change, 3), round(result.diversion["bus"].ratio, 3)
     (-0.102, 1.0)
     """
+    require_predictor(model)
     every_change = [*_listed(changes)]
     columns = RevenueColumns(revenue, unit_cost, cost)
     first = read_sets(model, data, columns_of([every_change], [by], columns))

@@ -779,6 +779,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         log_p: Floats = self._checked_log_proba(sets)[sets.offsets[:-1] + sets.require_chosen("a prediction")]
         return log_p
 
+    @suggests_arguments({"y": "The choices are a column of the table: write score(data)"})
     def score(self, data: Any) -> float:
         """Return the weighted mean log-likelihood per choice set.
 

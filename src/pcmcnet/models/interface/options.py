@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from functools import cache
+from functools import cache, wraps
 from itertools import groupby
 from textwrap import fill, indent
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.errors import ArgumentError, ConfigError, did_you_mean
 
 # -- Descriptions -----------------------------------------------------------------------------------------------------
 
@@ -131,10 +131,25 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
     """
 
     def declare(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        constructor.arguments_class = arguments  # type: ignore[attr-defined]
-        return constructor
+        kinds = [parameter.kind for parameter in inspect.signature(constructor).parameters.values()]
+        by_position = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+
+        @wraps(constructor)
+        def construct(model: Any, *args: Any, **options: Any) -> None:
+            if 1 + len(args) > by_position:
+                raise _options_by_position(type(model).__name__, args[-1], [*inspect.signature(arguments).parameters])
+            constructor(model, *args, **options)
+
+        construct.arguments_class = arguments  # type: ignore[attr-defined]
+        return cast("Callable[Concatenate[Any, P], None]", construct)
 
     return declare
+
+
+def _options_by_position(model: str, value: object, names: Sequence[str]) -> ArgumentError:
+    """Return the error for a constructor that is called with an option without its name."""
+    option = "formula" if isinstance(value, str) and "formula" in names else names[0]
+    return ArgumentError(f"{model} takes its options by name: write {model}({option}=...).")
 
 
 def unknown_option(name: str, config_class: type) -> ConfigError:

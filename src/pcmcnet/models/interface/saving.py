@@ -129,7 +129,9 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
     if not (path / MANIFEST).exists():
         if checkpoint_files(path):
             raise ArtifactError(f"{path} holds an unfinished run, not a model: continue it with fit --resume.")
-        raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
+        raise ArtifactError(
+            f"{path} is not a saved model: {MANIFEST} is missing. Expected a folder written by fit or save."
+        )
     content = read_file(path, MANIFEST)
     _require_digest(path, content, digest)
     try:
