@@ -183,7 +183,7 @@ BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
     "fit TABLE --set verbose=1 -o m": ("'verbose'", ["-v"]),
     "fit TABLE --device gpu -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
     "fit TABLE --device gpu --model mnl -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
-    "fit TABLE --individual income party -o m": ("unexpected word 'party'", ["--features price,time"]),
+    "fit TABLE --features price time -o m": ("unexpected word 'time'", ["--features price,time"]),
     "split TABLE --choice-set trip --shares 80,20 -o parts": ("add up to 1", ["--shares 0.8,0.2"]),
     "fit TABLE": ("pcmcnet fit needs -o, --output PATH", ["folder for the model"]),
     "fit": ("pcmcnet fit needs TABLE", ["CSV, Parquet or Arrow file"]),
@@ -191,8 +191,6 @@ BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
     "fit sheet.xlsx -o m": ("unknown file format", ["Save the sheet as CSV"]),
     "evaluate trips.csv m": ("trips.csv is a file", ["name the model first and the table second"]),
     "fit TABLE --model MNL -o m": ("unknown model 'MNL'", ["Did you mean 'mnl'?"]),
-    "fit TABLE --features price --features time -o m": ("--features occurs", ["write one list", "price,time"]),
-    "fit TABLE --kinds=price=spline --kinds time=spline -o m": ("--kinds occurs 2 times", ["time=spline,price=spline"]),
     "fit TABLE --formula chosen~price|income -o m": ("no option --formula", ["Write --set 'formula=price|income'."]),
     "split TABLE --test-size 0.2 -o parts": ("no option --test-size", ["--shares 0.8,0.2"]),
     "fit TABLE --seed abc -o m": ("--seed: expected a whole number, got 'abc'", ["pcmcnet fit --help"]),
@@ -216,6 +214,21 @@ def test_a_wrong_command_is_explained(
     words = [table if word == "TABLE" else word for word in words]
     message = cli(*words[:2], *(ROLES if has_roles else []), *words[2:]).message
     assert [word for word in (where, *remedies) if word not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--features", "price", "--features", "time"], "write one list: --features price,time"),
+        (["--signs", "price=-", "--signs", "time=-"], "write one list: --signs price=-,time=-"),
+    ],
+)
+def test_a_list_that_is_given_twice_causes_a_warning(
+    words: list[str], remedy: str, write: Callable[..., str], cli: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    cli("fit", write(), *ROLES[:4], *words, *MNL, "--device", "gpu", "-o", "model")
+    assert f"{words[0].partition('=')[0]} occurs 2 times, and only the last one counts" in caplog.text
+    assert remedy in caplog.text
 
 
 @pytest.mark.parametrize(

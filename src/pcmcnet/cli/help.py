@@ -7,6 +7,7 @@ show no type if they are flags, and otherwise the kind of value that they take.
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -26,7 +27,7 @@ _VALUES = {"Path": "PATH", "int": "N", "float": "NUMBER", "path": "PATH", "integ
 
 Row = tuple[str, str]  # the names of an option, and its meaning
 
-
+logger = logging.getLogger(__name__)
 _LIST_OPTIONS = {"--features", "--individual", "--categorical", "--keep", "--signs", "--kinds"}  # comma-separated
 
 
@@ -46,11 +47,17 @@ class HelpfulCommand(TyperCommand):
                 parameter.metavar = str(parameter.name).upper()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command line. A list that is given twice raises an error: one would be lost."""
+        """Parse the words of the command line. Warn about a list that is given twice: only the last one counts."""
         for option in _LIST_OPTIONS & {name for parameter in self.params for name in parameter.opts}:
             values = _values_of(option, args)
             if len(values) > 1:
-                ctx.fail(f"{option} occurs {len(values)} times: write one list, {option} {','.join(values)}")
+                logger.warning(
+                    "%s occurs %d times, and only the last one counts. To use all, write one list: %s %s",
+                    option,
+                    len(values),
+                    option,
+                    ",".join(values),
+                )
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
