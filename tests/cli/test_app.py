@@ -72,7 +72,10 @@ def test_the_version_is_shown_even_if_not_installed(cli: Run, monkeypatch: pytes
             r"pcmcnet fit has no option --modle\. Did you mean --model\? See .*",
         ),
         (["fit", "t.csv", "-o", "m", "--seed", "-1"], r"Invalid value for '--seed': .* See pcmcnet fit --help\."),
-        (["simulate", "mlba", "-o", "t.csv", "--sets", "many"], r"Invalid value for '--sets': .*simulate --help\."),
+        (
+            ["simulate", "mlba", "-o", "t.csv", "--sets", "many"],
+            r"--sets: expected a whole number, got 'many'. See pcmcnet simulate --help\.",
+        ),
     ],
 )
 def test_wrong_arguments_give_a_one_line_error(

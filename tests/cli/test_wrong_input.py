@@ -238,7 +238,7 @@ def test_a_list_that_is_given_twice_causes_a_warning(
         ("price = 1 where mode = 'bus'", "mode == 'train'"),
         ("price = 1 where mode is 'bus'", "write ==, as in where mode == 'train'"),
         ("price *= 1.1 if mode == 'bus'", "Write a condition after where"),
-        ("price *= 1,1", "Write decimal points"),
+        ("price *= 1,1", "Write a decimal point"),
     ],
 )
 def test_a_wrong_change_is_explained(change: str, remedy: str) -> None:

@@ -438,7 +438,7 @@ _REMEDIES = {  # what other languages write, in lower case
     **dict.fromkeys(["is", "equals", "eq", "="], " For equality, write ==, as in where mode == 'train'."),
     **dict.fromkeys(["if", "when", "for"], " Write a condition after where, as in where mode == 'train'."),
     **dict.fromkeys(["&", "&&"], " Join conditions with 'and'."),
-    ",": " Write decimal points, as in 1.1, and each change as a change of its own.",
+    ",": " Write a decimal point, as in 1.1. Write several changes separately.",
 }
 
 
