@@ -308,7 +308,7 @@ def test_sets_of_one_alternative_are_refused(quick: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta"])
 def test_an_unavailable_device_is_named(device: str, trips: ChoiceData, quick: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=rf"device '{device}' is not available "):
+    with pytest.raises(ConfigError, match=rf"device '{device}' is not available"):
         PCMCNet(**quick).fit(trips, device=device, progress=False)
 
 
