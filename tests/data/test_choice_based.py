@@ -84,6 +84,11 @@ def test_invalid_shares_are_refused(shares: dict[str, float], message: str) -> N
         pn.wesml(sample(*MODES), shares)
 
 
+def test_shares_are_a_mapping() -> None:
+    with pytest.raises(InputError, match="shares: expected a mapping from labels to shares"):
+        pn.wesml(sample(*MODES), [0.5, 0.3, 0.2])  # type: ignore[arg-type]
+
+
 def test_tables_without_choices_or_labels_are_refused() -> None:
     with pytest.raises(InputError, match="'bike' is never chosen in the sample"):
         pn.wesml(sample("car", "bus"), SHARES)

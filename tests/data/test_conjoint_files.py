@@ -121,3 +121,29 @@ def test_answers_that_do_not_fit_the_design_are_refused() -> None:
         pn.join_survey(DESIGN, {**ANSWERS, "version": [9, 1]}, respondent="id", tasks=["q1"], version="version")
     with pytest.raises(InputError, match="column 'q1': expected a whole number, got 'yes'"):
         pn.join_survey(DESIGN, {**ANSWERS, "q1": ["yes", "1"]}, respondent="id", tasks=["q1"], version="version")
+
+
+def test_versions_are_not_mixed_up() -> None:
+    """Without version, the concepts of two versions would overwrite each other."""
+    design = {"version": [1, 1, 2, 2], "task": [1, 1, 1, 1], "concept": [1, 2, 1, 2], "price": [1.0, 2.0, 3.0, 4.0]}
+    with pytest.raises(InputError, match=r"row 2: task 1 has concept 1 more than once. .* pass version=<column>"):
+        pn.join_survey(design, {"id": [1], "q1": [1]}, respondent="id", tasks=["q1"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"), [(["x", "x"], "row 1, column 'id': x has more than one row"), (["x", None], "is missing")]
+)
+def test_respondents_need_one_row_each(ids: list[Any], message: str) -> None:
+    answers = {"id": ids, "q1": [1, 2], "version": [1, 1]}
+    with pytest.raises(InputError, match=message):
+        pn.join_survey(DESIGN, answers, respondent="id", tasks=["q1"], version="version")
+    with pytest.raises(InputError, match=r"tasks: expected a list of columns, got 'q1': write \['q1'\]"):
+        pn.join_survey(DESIGN, ANSWERS, respondent="id", tasks="q1", version="version")
+
+
+def test_none_rows_of_a_design_are_left_out() -> None:
+    design = {"task": [1, 1, 1], "alternative": ["1", "2", "none"], "price": [1.0, 2.0, None]}
+    answers = {"id": ["x"], "q1": [0]}
+    table = pn.join_survey(design, answers, respondent="id", tasks=["q1"], concept="alternative")
+    assert table["concept"].to_pylist() == ["1", "2"]
+    assert table["chosen"].to_pylist() == [0, 0]

@@ -195,6 +195,9 @@ def test_invalid_arguments_are_refused(arguments: dict[str, Any], error: type[Ex
 def test_tables_without_a_first_stage_are_refused() -> None:
     with pytest.raises(InputError, match="data: expected ChoiceData, got dict"):
         pn.control_function({}, "price", instruments=["cost"])  # type: ignore[arg-type]
+    stage = pn.control_function(read(table()), "price", instruments=["cost"])
+    with pytest.raises(InputError, match="data: expected ChoiceData, got dict: read the table as that of the first"):
+        stage.apply(table())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the other columns of the table determine 'cost'"):
         pn.control_function(read(table(cost=[2.0] * 4)), "price", instruments=["cost"])
     with pytest.raises(InputError, match="the other columns determine 'price'"):

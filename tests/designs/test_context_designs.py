@@ -233,3 +233,9 @@ def test_attributes_without_direction_must_be_equal() -> None:
     directions = Directions((np.array([0.0, 1.0]), None))
     levels = np.array([[[1, 0], [0, 0], [0, 1]]])
     assert directions.dominates(levels)[0].tolist() == [[False, True, False], [False] * 3, [False] * 3]
+
+
+def test_the_numbers_of_respondents_are_a_list(plans: dict[str, pn.ChoiceDesign]) -> None:
+    for respondents in (50, []):
+        with pytest.raises(pn.PcmcNetError, match=r"respondents: expected a list of numbers, as in \[50, 100\], got"):
+            pn.design_power(plans["D"], "price", respondents=respondents, surveys=1)  # type: ignore[arg-type]

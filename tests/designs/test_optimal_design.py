@@ -263,7 +263,9 @@ def test_a_model_with_other_columns_is_refused(answers: pn.ChoiceData) -> None:
         ({"x": [1, 2]}, {"criterion": "C", "cost": "x", "prior": {"x": (-1.0, 3.0)}}, "'x' is 0 or changes its sign"),
         ({"x": [1, 2]}, {"dominated": "avoid"}, "needs the direction of an attribute: pass signs"),
         ({"x": [1, 2]}, {"dominated": "place", "alternatives": 2, "signs": {"x": "-"}}, "at least three alternatives"),
-        ({"x": [1, 2]}, {"alternatives": 3}, "no design of 12 tasks follows all rules .*use fewer alternatives"),
+        ({"x": [1, 2]}, {"alternatives": 3}, "have only 2 different profiles, .*use fewer alternatives"),
+        ({"x": L4, "y": L3}, {"alternatives": 100}, "only 12 different profiles, so a task cannot have 100"),
+        ({"x": [1, 2, 3], "y": L3}, {"categorical": "x"}, r"expected a list of attributes, got 'x': write \['x'\]"),
         ({"x": L4, "y": L3}, {"tasks": 2, "alternatives": 2}, "at most 2 coeff.* 5 .3 of them of 'x'.*levels of 'x'"),
         ({"x": [1, 2], "y": L2}, {"prohibited": [{"x": 1}]}, "combination 1: expected levels of at least two attr"),
         ({"x": [1, 2], "y": L2}, {"prohibited": [{"x": 1, "z": 1}]}, "combination 1: unknown attribute 'z'"),
@@ -302,3 +304,10 @@ def test_answers_that_do_not_fit_are_named(column: str, value: Any, message: str
         plan.simulate(2, probabilities=np.ones((3, 3)) / 3)
     with pytest.raises(pn.PcmcNetError, match="attribute 'y' is categorical"):
         plan.values()
+
+
+def test_attributes_without_correlation_are_not_named() -> None:
+    """Eight profiles of two attributes, each pair of levels twice: no pair is correlated."""
+    plan = pn.design({"x": [1, 2], "y": [1, 2]}, tasks=4, alternatives=2, starts=4)
+    assert abs(plan.correlations()[0, 1]) < 1e-9
+    assert "correlation    at most 0.00\n" in str(plan)

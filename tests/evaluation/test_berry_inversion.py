@@ -138,6 +138,22 @@ def test_tables_without_an_inversion_are_refused(columns: dict[str, Any], messag
         pn.berry_inversion(read(small(**columns)), instruments=["cost"])
 
 
+def test_as_many_coefficients_as_shares_are_refused() -> None:
+    """Two markets of two products have four shares; three constants and slopes leave one, four leave none."""
+    table = {
+        "market": [1, 1, 1, 2, 2, 2],
+        "product": ["a", "b", "none"] * 2,
+        "sales": [5, 4, 9, 3, 7, 8],
+        "price": [2.0, 3.0, 0.0, 1.0, 4.0, 0.0],
+        "quality": [1.0, 5.0, 0.0, 2.0, 3.0, 0.0],
+        "cost": [1.0, 1.5, 0.0, 0.5, 2.5, 0.0],
+    }
+    roles = {"choice_set": "market", "counts": "sales", "alternative": "product"}
+    data = ChoiceData.from_long(table, **roles, features=["price", "quality", "cost"])
+    with pytest.raises(InputError, match=r"4 products in 2 markets have at most as many shares as .* .4.,"):
+        pn.berry_inversion(data, instruments=["cost"])
+
+
 def test_tables_of_single_choices_are_refused() -> None:
     with pytest.raises(SchemaError, match="read the table with counts=<column> and alternative=<column>"):
         pn.berry_inversion(read(small(), counts=None), instruments=["cost"])

@@ -121,6 +121,12 @@ def test_shares_by_hand(model: HierarchicalMNL) -> None:
     assert "50.0%" in str(first)
 
 
+def test_unknown_levels_of_products_are_refused(model: HierarchicalMNL) -> None:
+    """A misspelt brand must not get the part-worth of the reference."""
+    with pytest.raises(InputError, match=r"does not know the level 'Bb' of 'brand'. .*'B'"):
+        market_shares(model, {"price": [1.0, 2.0], "brand": ["A", "Bb"]})
+
+
 def test_ties_are_shared(model: HierarchicalMNL) -> None:
     first = market_shares(model, {"price": [1.0, 1.0], "brand": ["A", "A"]}, rule="first-choice")
     assert [row.share for row in first.rows] == [0.5, 0.5]
@@ -162,6 +168,8 @@ def test_new_people_are_draws_from_the_population() -> None:
         MixedMNL(draws=50, starts=1).fit(data, progress=False),
     ):
         shares = market_shares(fitted, products, people="new")
+        assert shares.rows[0].low is None
+        assert "95%" not in str(shares)
         assert [row.product for row in shares.rows] == ["product 1", "product 2", "none"]
         one_set = read({**products, "trip": [1, 1], "took": [1, 0], "person": [1, 1]}, outside="none", **PANEL)
         predicted = fitted.population_.log_probabilities(

@@ -244,6 +244,11 @@ def test_options_that_the_table_does_not_support_are_refused() -> None:
     weight = {**table, "weight": 1.0 + (table["trip"] % 2)}
     with pytest.raises(InputError, match=r"the weight in column 'weight' differs from the same person's earlier sets"):
         MixedMNL(draws=10).fit(read(weight, **PANEL, weight="weight"), progress=False)
+    triples = panel(10, normal_tastes, sizes=(3, 3))
+    labelled = read({**triples, "mode": list("abc") * 80}, **PANEL, alternative="mode")
+    weighted = pn.wesml(labelled, {"a": 0.8, "b": 0.1, "c": 0.1})
+    with pytest.raises(InputError, match=r"have different weights, .*or of pn\.wesml: this model needs equal weights"):
+        MixedMNL(draws=10).fit(weighted, progress=False)
 
 
 def test_a_mean_must_not_depend_on_columns_that_vary_by_set() -> None:

@@ -62,6 +62,8 @@ def wesml(data: ChoiceData, shares: Mapping[str, float]) -> ChoiceData:
     sums = np.bincount(codes, data.weights, minlength=len(names))
     sample = {name: total / sums.sum() for name, total in zip(names, sums.tolist(), strict=True) if total > 0}
     # 2. Check the shares in the population.
+    if not isinstance(shares, Mapping):
+        raise InputError(f"shares: expected a mapping from labels to shares, as in {{'car': 0.6}}, got {shares!r}.")
     population = {str(label): float(share) for label, share in shares.items()}
     for label, share in population.items():
         if not (np.isfinite(share) and share > 0):

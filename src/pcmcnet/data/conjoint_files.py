@@ -25,6 +25,7 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 from pcmcnet.storage import as_path
 
+NONE_LABEL = "none"  # of rows of pn.design, which answers call 0
 NONE_OPTIONS = (0, 1)  # without and with "none"; dual responses are not supported
 
 
@@ -167,14 +168,15 @@ def join_survey(
     ----------
     design
         Table with a row for each concept: columns for the task, the concept, the attributes and, if there are several
-        versions of the questionnaire, the version. Tasks and concepts are numbered from 1.
+        versions of the questionnaire, the version. Tasks and concepts are numbered from 1. Concepts called "none", as
+        in tables of :func:`design`, are left out.
     answers
         Table with a row for each respondent.
     respondent
         Column of ``answers`` with the id of the respondent.
     tasks
-        Columns of ``answers`` with the chosen concepts, in the order of the tasks. 0 is "none", and an empty cell is a
-        missing answer.
+        Columns of ``answers`` with the chosen concepts, in the order of the tasks. 0 is "none", and an empty cell or
+        NaN is a missing answer.
     version
         Column of the version, in both tables. Default: all respondents have the same tasks.
     task, concept
@@ -193,23 +195,36 @@ def join_survey(
     SchemaError
         If a column is missing.
     InputError
-        If an answer is not a concept of the design.
+        If an answer is not a concept of the design, if a respondent is missing or repeated, or if the design has a
+        concept of a task more than once.
     """
     # 1. Read the tables, and the rows of the design by version and task.
+    if isinstance(tasks, str):
+        raise InputError(f"tasks: expected a list of columns, got {tasks!r}: write [{tasks!r}].")
     plan, replies = read_table(design).to_pydict(), read_table(answers).to_pydict()
     _require_columns("design", plan, [task, concept, *([version] if version else [])])
     _require_columns("answers", replies, [respondent, *tasks, *([version] if version else []), *keep])
+    _require_one_row_each(replies[respondent], respondent)
     roles = {task, concept, *([version] if version else [])}
     attributes = [name for name in plan if name not in roles]
     rows_of: dict[tuple[str, int], dict[int, int]] = {}
     for row in range(len(plan[task])):
+        if plan[concept][row] == NONE_LABEL:
+            continue
         key = (str(plan[version][row]) if version else "", _whole(plan[task][row], f"design, column {task!r}"))
-        rows_of.setdefault(key, {})[_whole(plan[concept][row], f"design, column {concept!r}")] = row
+        concepts_of_task = rows_of.setdefault(key, {})
+        label = _whole(plan[concept][row], f"design, column {concept!r}")
+        if label in concepts_of_task:
+            raise InputError(
+                f"design, row {row}: task {key[1]} has concept {label} more than once. If the design has several "
+                f"versions, pass version=<column>."
+            )
+        concepts_of_task[label] = row
     # 2. One row for each concept of each answered task.
     out: dict[str, list[Any]] = {n: [] for n in ("respondent", "task", "concept", "chosen", *attributes, *keep)}
     for k, person in enumerate(replies[respondent]):
         for number, column in enumerate(tasks, start=1):
-            if replies[column][k] in (None, ""):
+            if replies[column][k] in (None, "") or replies[column][k] != replies[column][k]:  # NaN
                 continue
             picked = _whole(replies[column][k], f"answers, column {column!r}")
             key = (str(replies[version][k]) if version else "", number)
@@ -235,6 +250,16 @@ def _require_columns(table: str, columns: Mapping[str, Any], names: Sequence[str
     for name in names:
         if name not in columns:
             raise SchemaError(f"{table}: the table has no column {name!r}." + did_you_mean(name, list(columns)))
+
+
+def _require_one_row_each(respondents: Sequence[Any], column: str) -> None:
+    """Raise InputError if the id of a respondent is missing or occurs twice."""
+    seen: set[str] = set()
+    for row, person in enumerate(respondents):
+        if person is None or person != person or str(person) in seen:
+            problem = f"{person!s} has more than one row" if str(person) in seen else "the respondent is missing"
+            raise InputError(f"answers, row {row}, column {column!r}: {problem}. Keep one row for each respondent.")
+        seen.add(str(person))
 
 
 def _whole(value: Any, place: str) -> int:

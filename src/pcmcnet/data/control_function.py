@@ -118,7 +118,14 @@ class ControlFunction:
         ------
         SchemaError
             If the table lacks a column, or has categories that are not in the table of the first stage.
+        InputError
+            If ``data`` is not ChoiceData.
         """
+        if not isinstance(data, ChoiceData):
+            raise InputError(
+                f"data: expected ChoiceData, got {type(data).__name__}: read the table as that of the first stage, "
+                "with ChoiceData.from_long."
+            )
         columns, rows = _regressors(data, self.price, self.instruments, self.names)
         predicted = columns @ self.coefficients
         residuals = np.full(len(rows), np.nan)

@@ -142,6 +142,8 @@ def profile_space(
     require_word("coding", coding, ("dummy", "effects"))
     if not isinstance(attributes, Mapping) or not attributes:
         raise InputError("attributes: expected a mapping from names to lists of levels, as in {'price': [1, 2, 3]}.")
+    if isinstance(categorical, str):
+        raise InputError(f"categorical: expected a list of attributes, got {categorical!r}: write [{categorical!r}].")
     for name in categorical:
         if name not in attributes:
             raise InputError(f"categorical: unknown attribute {name!r}." + did_you_mean(name, attributes))

@@ -455,7 +455,8 @@ class ChoiceDesign(FormatsMixin):
         if len(self.attributes) > 1:
             r = np.abs(np.triu(np.nan_to_num(self.correlations()), 1))
             i, j = np.unravel_index(r.argmax(), r.shape)
-            facts["correlation"] = f"at most {r.max():.2f}, of {self.attributes[i]} and {self.attributes[j]}"
+            pair = f", of {self.attributes[i]} and {self.attributes[j]}" if r.max() >= 0.005 else ""
+            facts["correlation"] = f"at most {r.max():.2f}{pair}"
         p = self.probabilities()
         facts["probabilities"] = f"most probable alternative {percent(float(p.max(axis=1).mean()))} on average"
         if self.directions.positions:

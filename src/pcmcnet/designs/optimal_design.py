@@ -184,6 +184,11 @@ def design(
     )
     n_effects = 0 if terms is None else len(terms.names)
     _require_enough_choices(space, tasks * versions, alternatives, n_effects)
+    if alternatives > (n_profiles := math.prod(int(size) for size in space.sizes)):
+        raise InputError(
+            f"the attributes have only {n_profiles} different profiles, so a task cannot have {alternatives} different "
+            "alternatives: use fewer alternatives, or more levels."
+        )
     # 3. Improve random designs with a few draws of the prior, and the best ones with all draws.
     rng = np.random.default_rng(seed)
     few = points[:SEARCH_DRAWS]

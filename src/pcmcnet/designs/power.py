@@ -215,6 +215,8 @@ def design_power(
     require_number("surveys", surveys, whole=True, low=1)
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     require_number("seed", seed, whole=True, low=0)
+    if isinstance(respondents, str | int | float) or not len(respondents):
+        raise InputError(f"respondents: expected a list of numbers, as in [50, 100], got {respondents!r}.")
     for count in respondents:
         require_number("respondents", count, whole=True, low=1)
     # 1. The chain that makes the choices, and its information.

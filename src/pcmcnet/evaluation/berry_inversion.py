@@ -221,6 +221,11 @@ def berry_inversion(
         )
     y = np.log(shares[rows]) - log_outside[market[rows]]
     names, x, z = _columns(firsts, rows, labels[rows], price, instruments)
+    if len(rows) <= len(names):
+        raise InputError(
+            f"{len(rows)} products in {len(firsts)} markets have at most as many shares as there are coefficients "
+            f"({len(names)}), so residuals and standard errors are not defined: add markets, or leave out features."
+        )
     _require_rank(x, names, "coefficients are not identified")
     _require_rank(z, [*names[:-1], *instruments], "the other columns determine an instrument")
     # 2. Two-stage least squares, and least squares.

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import InputError, TrainingError, did_you_mean
 from pcmcnet.models import ChoiceModel, HierarchicalMNL, MixedMNL
 from pcmcnet.models.logit.draws import softmax_by_draw
+from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import Cells, TableMixin
 
@@ -43,8 +45,8 @@ class ProductShare(NamedTuple):
 
     product: str
     share: float
-    low: float  # 90% interval over draws
-    high: float
+    low: float | None  # 90% interval over draws of the part-worths; None for new people
+    high: float | None
     revenue: float | None  # per person: share times the price
 
 
@@ -114,11 +116,12 @@ class MarketShares(TableMixin):
         return data_frame(self.to_arrow(), index="product", instead="to_arrow()")
 
     def _cells(self) -> Cells:
-        heads = ["product", "share", "5%", "95%", *(["revenue"] if self.revenue is not None else [])]
+        interval = [] if self.rows[0].low is None else ["5%", "95%"]
+        heads = ["product", "share", *interval, *(["revenue"] if self.revenue is not None else [])]
         return [heads, *map(self._row, self.rows)]
 
     def _row(self, row: ProductShare) -> list[str]:
-        cells = [row.product, *(f"{value:.1%}" for value in row[1:4])]
+        cells = [row.product, *(f"{value:.1%}" for value in row[1:4] if value is not None)]
         revenue = [] if self.revenue is None else ["" if row.revenue is None else f"{row.revenue:.4g}"]
         return cells + revenue
 
@@ -161,6 +164,7 @@ class ShareSimulator:
         """Return the columns of the utility for the products."""
         schema = self.model.schema
         sets = ChoiceData.from_schema(_one_set(products, schema), schema.for_prediction())
+        _require_known_levels(self.model.design_.codes, sets)
         matrix: Floats = self.model.design_.matrix(sets)[:, list(self.columns)]
         return matrix
 
@@ -252,12 +256,13 @@ def market_shares(
     Returns
     -------
     MarketShares
-        Shares with 90% intervals over draws, revenue per person, ``by_person``, and ``sensitivity(column)``.
+        Shares with 90% intervals over draws, revenue per person, ``by_person``, and ``sensitivity(column)``. Shares of
+        new people have no intervals, since the parameters of the population do not vary.
 
     Raises
     ------
     InputError
-        If the products lack a column, or the known shares are not valid.
+        If the products lack a column or have a level that the model does not know, or if known shares do not fit.
     TrainingError
         If no constants reproduce the known shares.
     """
@@ -271,10 +276,12 @@ def market_shares(
     if known_shares is not None:
         constants = simulator.calibrated(x, _known(known_shares, simulator.names), rule)
     shares = simulator.shares(x, constants, rule)
-    # 3. Means over people; intervals over draws of the mean, or over people if each has one draw.
+    # 3. Means over people, and intervals over draws of the mean. New people have one draw each, so no interval.
     mean = shares.mean(axis=(0, 2), dtype=np.float64)
     by_draw = shares.mean(axis=0, dtype=np.float64)  # (J, R)
-    low, high = (mean, mean) if by_draw.shape[1] == 1 else np.quantile(by_draw, [0.05, 0.95], axis=1)
+    bounds: list[Any] = [(None, None)] * len(mean)
+    if by_draw.shape[1] > 1:
+        bounds = np.quantile(by_draw, [0.05, 0.95], axis=1).T.tolist()
     prices: list[Any] = [None] * len(mean)
     if price is not None:
         if price not in simulator.products.column_names:
@@ -283,7 +290,7 @@ def market_shares(
             )
         prices[: simulator.products.num_rows] = [float(v) for v in simulator.products[price].to_pylist()]
     rows = tuple(
-        ProductShare(name, float(mean[j]), float(low[j]), float(high[j]), None if p is None else p * float(mean[j]))
+        ProductShare(name, float(mean[j]), bounds[j][0], bounds[j][1], None if p is None else p * float(mean[j]))
         for j, (name, p) in enumerate(zip(simulator.names, prices, strict=True))
     )
     by_person = shares.mean(axis=2, dtype=np.float64)
@@ -331,6 +338,22 @@ def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | N
     coefficients = np.ascontiguousarray(draws.T[:, : len(model.design_.columns), None])
     persons = np.arange(1, len(coefficients) + 1)
     return ShareSimulator(model, table, tuple(labels), persons, coefficients, tuple(range(coefficients.shape[1])))
+
+
+def _require_known_levels(codes: Mapping[str, Any], sets: ChoiceData) -> None:
+    """Raise InputError if a product has a level that was not in the training part, so that its value is unknown."""
+    products = np.ones(len(sets.rows), bool) if sets.outside is None else ~sets.outside
+    for name, code in codes.items():
+        column = sets.features.get(name)
+        if not isinstance(code, LevelCode) or not isinstance(column, Categorical) or len(code.rare) < code.n_rare:
+            continue
+        known = [*code.names, *code.rare]
+        used = [column.categories[k] for k in np.unique(column.codes[products]) if k >= 0]
+        if unknown := [level for level in used if level not in known]:
+            raise InputError(
+                f"products: the model does not know the level {unknown[0]!r} of {name!r}."
+                + did_you_mean(unknown[0], known)
+            )
 
 
 def _one_set(products: pa.Table, schema: Any) -> pa.Table:

@@ -76,6 +76,12 @@ class Persons:
 
     def weights(self, sets: ChoiceData) -> Floats:
         """Return the weights (N,) of the persons, or raise InputError if a person has several different weights."""
+        if sets.schema.weight is None and _differing(sets.weights, self.first[self.number]).size:
+            raise InputError(
+                "the choices of a person have different weights, for example because of rankings with a worst "
+                "alternative among four or more, or of pn.wesml: this model needs equal weights for each person. Read "
+                "the best choices only, or full rankings, or leave out the weights."
+            )
         self._require_one(sets, sets.weights, f"the weight in column {sets.schema.weight!r}")
         return sets.weights[self.first]
 
