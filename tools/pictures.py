@@ -126,9 +126,11 @@ def _dearer_train(page: Any) -> None:
     form.locator("[data-change=where]").select_option("")
     form.get_by_role("button", name="Apply").click()
     page.wait_for_timeout(2500)
-    page.locator("[data-curve=of]").select_option("train")
     for name in ("train", "bus"):
         page.get_by_role("group", name="Your alternatives").get_by_label(name, exact=True).check()
+    page.wait_for_timeout(1500)
+    page.locator("[data-curve=of]").select_option("train")
+    page.get_by_role("button", name="Draw the curves").click()
     page.wait_for_selector("[data-curve=shares] svg")
     page.get_by_role("button", name="Find the best prices").click()
     page.wait_for_selector("[data-best=facts] dt", timeout=60_000)
