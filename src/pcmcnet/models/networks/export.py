@@ -197,6 +197,9 @@ def _traced(network: ExportedNetwork, description: dict[str, Any]) -> Any:
         shape = [size.get(n, n) for n in tensor["shape"]]
         example[tensor["name"]] = torch.ones(shape, dtype=getattr(torch, tensor["dtype"]))
     dims = {axis: torch.export.Dim(axis) for axis in size}
+    # The compiler keeps loops of earlier exports. If their number of states was fixed, as in factored rates, it would
+    # exclude this number from the sizes of the new graph.
+    torch.compiler.reset()
     program = torch.export.export(network, (), example, dynamic_shapes=_dynamic_axes(description, dims))
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
