@@ -28,4 +28,5 @@ def test_the_result_as_json_has_options_and_roles(cli: Run, model: Path) -> None
 
 
 def test_a_folder_without_a_model_is_rejected(cli: Run, tmp_path: Path) -> None:
-    assert cli("show", tmp_path).message == f"{tmp_path} is not a saved model: model.json is missing."
+    message = f"{tmp_path} is not a saved model: model.json is missing. Expected a folder written by fit or save."
+    assert cli("show", tmp_path).message == message

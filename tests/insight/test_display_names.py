@@ -28,7 +28,7 @@ def test_importance_has_display_names(logit: pn.MNL, data: pn.ChoiceData) -> Non
 def test_elasticities_have_display_names(logit: pn.MNL, data: pn.ChoiceData) -> None:
     table = pn.elasticity(logit, data, "price").table()
     assert str(table).startswith("elasticity, Price ")
-    assert table.to_dict().keys() == {"column", "kind", "rows"}
+    assert table.to_dict().keys() == {"column", "kind", "rows", "caveats"}
 
 
 def test_willingness_to_pay_has_units(logit: pn.MNL, data: pn.ChoiceData) -> None:

@@ -281,6 +281,8 @@ def test_every_chart_can_be_saved_as_a_picture(
     address: str, models: tuple[PCMCNet, MNL], visit: Visit, tmp_path: Path
 ) -> None:
     page = with_pictures(visit(link(address, take=4)))
+    for place in ("[data-map=picture] svg", "[data-flow=picture] svg"):
+        expect(page.locator(place)).to_be_visible()
     for chart in ("bars", "map", "flows"):
         with page.expect_download() as download:
             page.get_by_role("button", name=f"Download the {chart} as PNG").click()

@@ -7,9 +7,10 @@ const STYLES = [
   ...["opacity", "font", "paint-order"],
 ];
 
-/** Download the picture in `root`, with a title above it. */
+/** Download the picture in `root`, with a title above it. Nothing happens while there is no picture. */
 export async function savePicture(root, title, name) {
   const svg = root.querySelector("svg");
+  if (!svg) return;
   const [width, height] = ["width", "height"].map((side) => Number(svg.getAttribute(side)));
   const head = 34;
   const canvas = document.createElement("canvas");
