@@ -1,5 +1,7 @@
 """Notebooks to download, and the weights of pages in searches."""
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +31,12 @@ pcmcnet models
 
 The end.
 """
+
+
+def test_the_hook_loads_without_the_root_on_the_path() -> None:
+    # "-I" leaves out the working directory, as the program mkdocs does.
+    load = f"import runpy; runpy.run_path({str(ROOT / 'tools' / 'site_pages.py')!r})"
+    subprocess.run([sys.executable, "-I", "-c", load], check=True, cwd=ROOT)
 
 
 def test_a_page_becomes_a_notebook() -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
 
-from tools.tutorials import blocks
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # mkdocs does not know the repository's root
+
+from tools.tutorials import blocks  # noqa: E402
+
 WITH_NOTEBOOK = re.compile(r"(quick-start|gallery|tutorials/(?!index)[\w-]+)\.md")
 BOOSTS = {"quick-start.md": 3.0, "install.md": 2.0, "tutorials/": 1.5, "reference/": 0.5, "benchmarks": 0.5}
 _PICTURE = re.compile(r"^!\[[^]]*\]\([^)]*\)(?:\{[^}]*\})?\n", re.MULTILINE)
