@@ -330,11 +330,15 @@ def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | N
     if people == "known":
         raise InputError("people='known' needs a hierarchical logit (hb-mnl): use people='new'.")
     has_covariates = (
-        len(model._state.covariates.names) > 1 if isinstance(model, HierarchicalMNL) else bool(model.mean_designs_)
+        len(model._state.covariates.names) > 1
+        if isinstance(model, HierarchicalMNL)
+        else bool(model.mean_designs_) or len(model.mixing_classes_.covariates) > 1
     )
     if has_covariates:
-        raise InputError("people='new' is not supported if means depend on covariates: use people='known'.")
-    draws = model.population_.coefficients(np.zeros((1, 0)))[0].numpy()  # (K, R)
+        raise InputError(
+            "people='new' is not supported if means or class shares depend on covariates: use people='known'."
+        )
+    draws = model.population_.sample(np.zeros((1, 0)))[0].numpy()  # (K, R)
     coefficients = np.ascontiguousarray(draws.T[:, : len(model.design_.columns), None])
     persons = np.arange(1, len(coefficients) + 1)
     return ShareSimulator(model, table, tuple(labels), persons, coefficients, tuple(range(coefficients.shape[1])))

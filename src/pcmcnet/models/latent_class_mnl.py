@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, record_to_dict
 from pcmcnet.models.interface.latent_classes import ClassesBy, ClassProfile, LatentClasses, Persons, class_profiles
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.logit.class_options import equal_in_classes, options_by_class
 from pcmcnet.models.logit.design import Design, columns_of
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureData, MixtureMaximum, log_shares
@@ -43,7 +44,7 @@ from pcmcnet.models.logit.logit_model import (
     read_schema,
 )
 from pcmcnet.models.logit.maximum_likelihood import Maximum, StartsRecord, diverges_without_prior
-from pcmcnet.models.logit.parameter_bounds import Equality, Parameters, require_identified
+from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage import json_bytes
 
@@ -125,8 +126,6 @@ class LatentClassMNLConfig(LogitConfig):
         """The number of random starts, or None if it depends on the maxima that they reach."""
         return None if self.starts == "auto" else self.starts
 
-
-T = TypeVar("T")
 
 _SAMPLE = 4_000  # choice sets of the sample for random starts, in tables of at least twice as many
 
@@ -306,42 +305,17 @@ class LatentClassMNL(LogitModel, LatentClasses):
         columns = {k for name in names for k in columns_of(name, design.names, sources, "shared")}
         return [name for k, name in enumerate(design.names) if k in columns]
 
-    def _equal_in_classes(self, design: Design, shared: list[str], classes: int) -> list[Equality]:
-        """Return the groups of equal parameters of a number of classes."""
-        config, numbers, equal = self.config, range(1, classes + 1), list[Equality]()
-        # 1. Equal coefficients without a class are equal within each class.
-        for names in config.equalities:
-            if {*names} <= {*design.names}:
-                equal += [tuple(f"class {c}: {name}" for name in names) for c in numbers]
-            else:
-                equal.append(names)
-        # 2. A shared coefficient is the same in all classes that do not fix it.
-        groups = [
-            [f"class {c}: {name}" for c in numbers if f"class {c}: {name}" not in config.fixed] for name in shared
-        ]
-        if classes > 1 and shared == list(design.names) and all(len(names) == classes for names in groups):
-            raise ConfigError(
-                "shared contains all coefficients, so the classes do not differ: leave one out, or fix it in a class, "
-                f"as in fixed={{'class 2: {shared[0]}': 0}}."
-            )
-        return equal + [tuple(names) for names in groups if len(names) > 1]
-
     def _parameters_of_classes(
         self, design: Design, membership: IndividualDesign, shared: list[str], classes: int
     ) -> Parameters:
         """Return the parameters of all classes; starting values are NaN unless the options specify them."""
-
-        def of_classes(named: Mapping[str, T]) -> dict[str, T]:
-            generic = {name: value for name, value in named.items() if name in design.names}
-            each = {f"class {c}: {name}": v for c in range(1, classes + 1) for name, v in generic.items()}
-            return each | {name: value for name, value in named.items() if name not in generic}
-
+        config, generic = self.config, design.names
         names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in design.names]
         names += [f"membership {c}: {name}" for c in range(2, classes + 1) for name in membership.names]
-        equal = self._equal_in_classes(design, shared, classes)
-        fixed = of_classes(self._fixed_values(design, design.names))
-        start = {name: value for name, value in of_classes(self.config.start).items() if name not in fixed}
-        no_start, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
+        equal = equal_in_classes(config.equalities, generic, shared, config.fixed, classes)
+        fixed = options_by_class(self._fixed_values(design, generic), generic, classes)
+        start = {n: value for n, value in options_by_class(config.start, generic, classes).items() if n not in fixed}
+        no_start, bounds = np.full(len(names), np.nan), options_by_class(config.bounds or {}, generic, classes)
         return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=no_start, equal=equal)
 
     def _learn_membership(self, persons: Persons) -> IndividualDesign:

@@ -9,15 +9,20 @@ The expectation is simulated by a mean over draws (``models/logit/draws.py``). T
 choice sets of a person, so a person's choices are correlated, and the model does not have the IIA property.
 ``models/logit/random_coefficients.py`` contains the distributions, and ``models/logit/mixed_likelihood.py`` the
 simulated likelihood. Predictions are unconditional: they apply to a person whose choices are unknown.
+
+The mixing distribution may be a mixture of distributions: latent classes with random coefficients, and coefficients
+that are 0 for a share of the people (``models/logit/mixing_classes.py``).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -29,15 +34,19 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import consecutive_indices, spread
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.interface.fitted import TrainingTable
+from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, record_to_dict
 from pcmcnet.models.interface.known_people import KnownPeople, persons_of
-from pcmcnet.models.interface.latent_classes import Persons
+from pcmcnet.models.interface.latent_classes import ClassProfile, Persons, class_profiles
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.sign_check import SignCheck
-from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.class_mixture_likelihood import ClassMixtureLikelihood
+from pcmcnet.models.logit.class_options import equal_in_classes, options_by_class
+from pcmcnet.models.logit.class_starts import ClassStarts, around, column_scales
+from pcmcnet.models.logit.design import Design, columns_of
 from pcmcnet.models.logit.draws import DrawSequence, PersonDraws, Population, hash_ids, mixed_slopes
 from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
+from pcmcnet.models.logit.latent_class_likelihood import MixtureData
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
@@ -51,7 +60,12 @@ from pcmcnet.models.logit.logit_model import (
 )
 from pcmcnet.models.logit.maximum_likelihood import StartsRecord
 from pcmcnet.models.logit.mixed_likelihood import CurvesOf, SimulatedLikelihood, SimulatedMaximum, SimulatedSearch
-from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
+from pcmcnet.models.logit.mixing_classes import (
+    SHARE_BOUNDS,
+    MixingClasses,
+    MixturePopulation,
+)
+from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, numeric_bounds, require_identified
 from pcmcnet.models.logit.person_draws import mean_probabilities, posterior_weights
 from pcmcnet.models.logit.random_coefficients import (
     CORRELATED,
@@ -71,6 +85,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pcmcnet")
 
+T = TypeVar("T")
+
 # -- Options of the mixed logit ----------------------------------------------------------------------------------------
 
 _MIN_DRAWS = 10
@@ -87,8 +103,9 @@ class MixedMNLConfig(LogitConfig):
         Distribution of each random coefficient, by name: "normal", "lognormal", "truncated-normal", "triangular",
         "uniform", "log-uniform", "johnson-sb(low, high)", "zbu" or "zbt" (uniform or triangular between 0 and twice the
         mean), as in {"time": "normal", "cost": "-lognormal"}. A lognormal, log-uniform or truncated normal coefficient
-        has the sign of the multinomial logit estimate, or the sign in "+lognormal" or "-lognormal". Default: normal
-        coefficients of all numeric features.
+        has the sign of the multinomial logit estimate, or the sign in "+lognormal" or "-lognormal". With the prefix
+        "zero-inflated-", as in "zero-inflated-normal", the coefficient is 0 for an estimated share of the people.
+        Default: normal coefficients of all numeric features.
     correlated
         Whether the random coefficients are correlated, or the names of the correlated coefficients. A Gaussian copula
         correlates uniform, log-uniform and triangular coefficients; those of the distributions truncated-normal, zbu
@@ -99,6 +116,16 @@ class MixedMNLConfig(LogitConfig):
     means
         Covariates of the mean (location) of each random coefficient, by name: a sum of individual-level columns, as in
         {"cost": "income + age"}. Default: none.
+    classes
+        Number of latent classes, each with its own distribution of coefficients. Default 1.
+    shared
+        Coefficients that are the same in all classes, as in ["time"]: names of coefficients, or terms of the formula,
+        which stand for all their coefficients ("1" for the constants). The spreads of these coefficients are shared,
+        too. A class in which ``fixed`` contains a parameter, as in {"class 2: time": 0}, keeps the fixed value.
+        Default: none.
+    membership
+        Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
+        all individual-level columns that do not vary within a person, and "1" means no covariates.
     draws
         Number of draws for each person, at least 10. The maximisation starts with at most 100 draws. Default 1000.
     sequence
@@ -110,9 +137,11 @@ class MixedMNLConfig(LogitConfig):
         Unit that has its own coefficients: a "person", with the same coefficients in all choice sets (panel), or each
         choice "set". Default "auto": persons if the table declares them, else choice sets.
     starts
-        Number of starting points of the maximisation: one near the multinomial logit, and random points around it. A
-        start continues with all draws if its maximum with few draws is among the best three so far, so more starts are
-        never worse. Default "auto": 5, or 1 if ``start`` contains all parameters.
+        Number of starting points of the maximisation: one near the multinomial logit, and random points around it. With
+        several classes, the first is near the latent class logit, the second divides the mixed logit with one class,
+        and the others are random points around these. A start continues with all draws if its maximum with few draws is
+        among the best three so far, so more starts are never worse. Default "auto": 5, or 1 if ``start`` contains all
+        parameters.
     prior
         Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. The prior
         keeps the estimates finite and is not included in the standard errors. A value of 0 means no prior. Default
@@ -126,6 +155,9 @@ class MixedMNLConfig(LogitConfig):
     correlated: bool | tuple[str, ...] = False
     components: Mapping[str, str] = field(default_factory=dict)
     means: Mapping[str, str] = field(default_factory=dict)
+    classes: int = 1
+    shared: tuple[str, ...] = ()
+    membership: str = "."
     draws: int = 1000
     sequence: DrawSequence = "sobol"
     antithetic: bool = False
@@ -149,6 +181,13 @@ class MixedMNLConfig(LogitConfig):
             if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
                 raise ConfigError(f"correlated must be True, False or names of coefficients, got {names!r}.")
             object.__setattr__(self, "correlated", tuple(names))
+        require_number("classes", self.classes, whole=True, low=1)
+        if not (isinstance(self.shared, list | tuple) and all(isinstance(name, str) for name in self.shared)):
+            raise ConfigError(f"shared must be a list of names of coefficients, got {self.shared!r}.")
+        object.__setattr__(self, "shared", tuple(self.shared))
+        if self.shared and self.classes == 1:
+            raise ConfigError("shared needs several classes: set classes, as in classes=2, or leave shared out.")
+        parse_membership(self.membership)
         require_number("draws", self.draws, whole=True, low=_MIN_DRAWS, high=10**7)
         require_word("sequence", self.sequence, get_args(DrawSequence))
         require_word("by", self.by, ("auto", "person", "set"))
@@ -199,8 +238,10 @@ class FittedMixture(FittedLogit):
     """A fitted logit with random coefficients."""
 
     record: MixedRecord
-    mixing: MixingDistribution
+    classes: MixingClasses
     mean_designs: Mapping[str, IndividualDesign]  # covariates of the means of random coefficients, by coefficient
+    membership_design: IndividualDesign | None = None  # covariates of the class shares, if there are several classes
+    profiles: tuple[ClassProfile, ...] = ()  # (C,) if there are several classes
 
 
 class MixedPredictions(LogitModel, KnownPeople):
@@ -212,12 +253,70 @@ class MixedPredictions(LogitModel, KnownPeople):
 
     @property
     def _individual_designs(self) -> tuple[IndividualDesign, ...]:
-        return tuple(self.mean_designs_.values())
+        membership = self._state.membership_design
+        return (*self.mean_designs_.values(), *([] if membership is None else [membership]))
 
     @property
     def mixing_(self) -> MixingDistribution:
-        """The random coefficients and their distributions."""
-        return self._state.mixing
+        """The random coefficients and their distributions, which are those of the first of several latent classes."""
+        return self._state.classes.distributions[0]
+
+    @property
+    def mixing_classes_(self) -> MixingClasses:
+        """The mixing distributions of all latent classes."""
+        return self._state.classes
+
+    @property
+    def n_classes_(self) -> int:
+        """Number of latent classes."""
+        return self._state.classes.number
+
+    @property
+    def profiles_(self) -> tuple[ClassProfile, ...]:
+        """Share of each latent class, and the class means of the individual-level columns; empty for one class."""
+        return self._state.profiles
+
+    @property
+    def _theta(self) -> Floats:
+        """The parameters of the mixing distribution of the first class."""
+        return self.mixing_classes_.theta(self.estimates_.values)
+
+    def membership(self, data: Any) -> Floats:
+        """Return the prior shares of the latent classes.
+
+        Parameters
+        ----------
+        data
+            Choice sets or a table: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        Shares (S, C) for the individual of each choice set, before any choice is known.
+        """
+        sets = self._read(data)
+        return np.exp(self.mixing_classes_.log_class_shares(self.estimates_.values, self._membership_columns(sets)))
+
+    def posterior(self, data: Any) -> Floats:
+        """Return the posterior shares of the latent classes, given the choices.
+
+        Parameters
+        ----------
+        data
+            Choice sets or a table with known choices: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        Shares (S, C) for each choice set, conditional on all choices of its person in ``data``.
+        """
+        sets = self._read(data, chosen=True)
+        persons = self._persons(sets, None)
+        likelihood = self._mixture_likelihood(sets, persons)
+        return np.asarray(likelihood.class_posterior(self.estimates_.values)[persons.number])
+
+    def _membership_columns(self, table: ChoiceData) -> Floats:  # (S, G)
+        """Return the covariates of the class shares, the first of them 1."""
+        design = self._state.membership_design
+        return np.ones((len(table), 1)) if design is None else design.matrix(table)
 
     @property
     def mean_designs_(self) -> Mapping[str, IndividualDesign]:
@@ -239,8 +338,8 @@ class MixedPredictions(LogitModel, KnownPeople):
         return sets.set_ids if person is None or self.config.by == "set" else sets.keep[person].plain()
 
     def _covariates(self, table: ChoiceData) -> Floats:  # (S, G)
-        """Return the covariates of the means of random coefficients."""
-        return covariates_of_means(self.mean_designs_, table)
+        """Return the covariates of the means of random coefficients, then those of the class shares."""
+        return np.hstack([covariates_of_means(self.mean_designs_, table), self._membership_columns(table)[:, 1:]])
 
     def _columns(self, data: ChoiceData) -> Floats:  # -> (N, K)
         """Return the columns of the utility, multiplied by the scales of the choice sets."""
@@ -248,16 +347,16 @@ class MixedPredictions(LogitModel, KnownPeople):
         columns = utility_columns(design, self.mixing_, self.config.components, data)
         if scale is None:
             return columns
-        multipliers = self.mixing_.multipliers(self.estimates_.values)[scale.codes(data)]
+        multipliers = self.mixing_.multipliers(self._theta)[scale.codes(data)]
         columns *= spread(multipliers, data.offsets)[:, None]
         return columns
 
     @property
     def _design_at_estimates(self) -> Design:
         """The design with the estimated parameters of transformations."""
-        return design_at(self.design_, self.mixing_, self.mixing_.exponents(self.estimates_.values))
+        return design_at(self.design_, self.mixing_, self.mixing_.exponents(self._theta))
 
-    def simulated_likelihood(self, data: ChoiceData, persons: Persons) -> SimulatedLikelihood:
+    def simulated_likelihood(self, data: ChoiceData, persons: Persons) -> SimulatedLikelihood | ClassMixtureLikelihood:
         """Return the simulated likelihood of the choices of persons, with the draws of the fit.
 
         Parameters
@@ -267,21 +366,35 @@ class MixedPredictions(LogitModel, KnownPeople):
         persons
             Persons with their own coefficients.
         """
+        likelihood = self._mixture_likelihood(data, persons)
+        return likelihood if self.mixing_classes_.is_mixture else likelihood.likelihood
+
+    def _mixture_likelihood(self, data: ChoiceData, persons: Persons) -> ClassMixtureLikelihood:
+        """Return the simulated likelihood as that of a mixture, even if it has a single member."""
         columns = utility_columns(self._design_at_estimates, self.mixing_, self.config.components, data)
         sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a simulated likelihood"))
-        keys, covariates = hash_ids(self._ids(data)[persons.first]), self._covariates(persons.table)
+        keys = hash_ids(self._ids(data)[persons.first])
+        covariates = covariates_of_means(self.mean_designs_, persons.table)
         draws, groups = self.population_.draws, group_codes(self.design_, data)
-        return SimulatedLikelihood.of(sets, persons.number, keys, covariates, self.mixing_, draws, 0.0, groups)
+        rest = (covariates, self.mixing_, draws, 0.0, groups)
+        likelihood = SimulatedLikelihood.of(sets, persons.number, keys, *rest)
+        return ClassMixtureLikelihood(likelihood, self.mixing_classes_, self._membership_columns(persons.table))
 
     def _draws(self, mixing: MixingDistribution, number: int, seed: int, device: torch.device) -> PersonDraws:
         config = self.config
         return PersonDraws(config.sequence, mixing.dimensions, number, seed, config.antithetic, device)
 
     @property
-    def population_(self) -> Population:
+    def population_(self) -> Population | MixturePopulation:
         """The distribution of coefficients over people, as draws."""
-        draws = self._draws(self.mixing_, self.config.draws, self.table_.seed, torch.device("cpu"))
-        return Population(self.mixing_, self.estimates_.values, draws)
+        return self._population(self.config.draws, self.estimates_.values)
+
+    def _population(self, number: int, x: Floats) -> Population | MixturePopulation:
+        """Return the distribution of coefficients with given parameters (P,), as a number of draws of each member."""
+        draws = self._draws(self.mixing_, number, self.table_.seed, torch.device("cpu"))
+        if self.mixing_classes_.is_mixture:
+            return MixturePopulation(self.mixing_classes_, x, draws)
+        return Population(self.mixing_, x, draws)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
@@ -292,22 +405,21 @@ class MixedPredictions(LogitModel, KnownPeople):
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
         """Return the logit of each draw: see :meth:`ChoiceModel.as_logits`."""
-        x, offsets = self._columns(data), data.offsets
-        log_p = self.population_.log_probabilities_by_draw(x, offsets, self._covariates(data))
-        return np.full((len(data), log_p.shape[1]), 1 / log_p.shape[1]), log_p
+        x, offsets, h, population = self._columns(data), data.offsets, self._covariates(data), self.population_
+        return population.all_weights(h), population.log_probabilities_by_draw(x, offsets, h)
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        sums = self.population_.log_sums(self._columns(data), data.offsets, self._covariates(data))
-        return sums, np.full_like(sums, 1 / sums.shape[1])
+        h, population = self._covariates(data), self.population_
+        return population.log_sums(self._columns(data), data.offsets, h), population.all_weights(h)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        if not len(data) or any(column in design.codes for design in self.mean_designs_.values()):
-            return None  # means change, too: the caller uses finite differences
+        if not len(data) or any(column in design.codes for design in self._individual_designs):
+            return None  # means or class shares change, too: the caller uses finite differences
         if column not in self.design_.codes:
             return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
         design = self._design_at_estimates
         if design.scale is not None:
-            design = replace(design, multipliers=self.mixing_.multipliers(self.estimates_.values)[1:])
+            design = replace(design, multipliers=self.mixing_.multipliers(self._theta)[1:])
         return mixed_slopes(self.population_, design, data, column, self._columns, self._covariates)
 
     def conditional(self, data: Any, cost: str | None = None) -> ConditionalCoefficients:
@@ -391,20 +503,24 @@ class MixedPredictions(LogitModel, KnownPeople):
         later = sets.subset(known)
         coefficients = self._person_coefficients(earlier, persons)
         chosen = earlier.require_chosen("the earlier choices")
-        weights = posterior_weights(self._columns(earlier), earlier.offsets, chosen, coefficients, persons.number)
+        prior = self.population_.weights(self._covariates(persons.table))
+        x, offsets = self._columns(earlier), earlier.offsets
+        weights = posterior_weights(x, offsets, chosen, coefficients, persons.number, prior)
         p = mean_probabilities(self._columns(later), later.offsets, coefficients, of_set[known], weights)
         out[consecutive_indices(sets.offsets[known], sets.sizes[known])] = p
         return sets.to_rows(out)
 
     def _person_coefficients(self, sets: ChoiceData, persons: Persons) -> Floats:  # -> (P, K, R)
         """Return the draws of the coefficients of each person, as in the fit."""
-        mixing, draws = self.mixing_, self.population_.draws
-        standard = mixing.standard(draws.of(hash_ids(self._ids(sets)[persons.first]))).double()
-        x = self.estimates_.values
-        locations = torch.from_numpy(mixing.locations(x, self._covariates(persons.table)))
-        random = mixing.sample(locations, torch.from_numpy(mixing.triangle(x)), standard).value
-        coefficients: Floats = mixing.in_utility(mixing.whole(x, random)).numpy()
-        return coefficients
+        uniform = self.population_.draws.of(hash_ids(self._ids(sets)[persons.first]))
+        covariates, coefficients = self._covariates(persons.table), []
+        for member in self.mixing_classes_.members:
+            mixing, x = member.mixing, self.estimates_.values[member.parameters]
+            locations = torch.from_numpy(mixing.locations(x, covariates))
+            standard = mixing.standard(uniform).double()
+            random = mixing.sample(locations, torch.from_numpy(mixing.triangle(x)), standard).value
+            coefficients.append(mixing.in_utility(mixing.whole(x, random)).numpy())
+        return np.concatenate(coefficients, axis=2)
 
     def taste_covariance(self, data: Any = None, errors: Errors | None = None) -> TasteCovariance:
         """Return the covariances and correlations of the random coefficients over people, with standard errors.
@@ -432,19 +548,26 @@ class MixedPredictions(LogitModel, KnownPeople):
         """
         mixing, kind = self.mixing_, self._error_kind(errors)
         individuals = self._individuals(data)
-        population = replace(self.population_, draws=replace(self.population_.draws, number=_TASTE_DRAWS))
-        random = [r.column for r in mixing.random]
-        is_exact = not mixing.who and not mixing.copula_pairs and all(r.distribution.is_linear for r in mixing.random)
+        random, is_mixture = [r.column for r in mixing.random], self.mixing_classes_.is_mixture
+        is_exact = (
+            not is_mixture
+            and not mixing.who
+            and not mixing.copula_pairs
+            and all(r.distribution.is_linear for r in mixing.random)
+        )
         in_group = np.isin(np.arange(mixing.dimensions), mixing.group)
-        may_covary = np.outer(in_group, in_group) | np.eye(mixing.dimensions, dtype=bool) | bool(mixing.who)
+        has_own_means = bool(mixing.who) or self.n_classes_ > 1
+        may_covary = np.outer(in_group, in_group) | np.eye(mixing.dimensions, dtype=bool) | has_own_means
 
         def moments(x: Floats) -> Floats:
             if is_exact:
                 variances = np.array([r.distribution.variance_of_draws for r in mixing.random])
                 triangle = mixing.triangle(x)
                 return covariance_and_correlation((triangle * variances) @ triangle.T)
-            draws = replace(population, x=x).in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1)
-            covariance = np.atleast_2d(np.cov(draws.numpy(), bias=True))
+            population = self._population(_TASTE_DRAWS, x)
+            draws = population.in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1).numpy()
+            weights = population.weights(individuals)
+            covariance = np.atleast_2d(np.cov(draws, bias=True, aweights=None if weights is None else weights.ravel()))
             return covariance_and_correlation(np.where(may_covary, covariance, 0.0))
 
         values, std_errors = self.estimates_.delta(moments, kind)
@@ -452,22 +575,28 @@ class MixedPredictions(LogitModel, KnownPeople):
 
     def _individuals(self, data: Any) -> Floats:  # -> (N, G)
         """Return the covariates of about ``_TASTE_INDIVIDUALS`` individuals, or raise InputError if data is missing."""
-        mixing = self.mixing_
-        if not mixing.who:
+        names = (*self.mixing_.who, *self.mixing_classes_.covariates[1:])
+        if not names:
             return np.zeros((1, 0))
         if data is None:
-            raise InputError(f"the coefficients depend on {', '.join(mixing.who)}: pass data on the individuals.")
+            raise InputError(f"the coefficients depend on {', '.join(names)}: pass data on the individuals.")
         h = self._covariates(self._read(data))
         return np.asarray(h[np.lexsort(h.T)][:: max(len(h) // _TASTE_INDIVIDUALS, 1)])
 
     def _share_above_0(self, column: int) -> float:
-        """Return the share of the distribution of a normal coefficient that is above 0, or 0 if it is not normal."""
+        """Return the share of the distribution of a normal coefficient that is above 0, or 0 if it is not normal.
+
+        With several classes, this is the largest share of a class.
+        """
         from scipy.special import ndtr
 
-        mixing, x = self.mixing_, self.estimates_.values
+        mixing, classes = self.mixing_, self.mixing_classes_
         normal = [d for d, r in enumerate(mixing.random) if r.column == column and r.distribution.name == "normal"]
-        deviation = float(np.linalg.norm(mixing.triangle(x)[normal]))
-        return float(ndtr(x[column] / deviation)) if deviation > 0 else 0.0
+        shares = []
+        for x in (classes.theta(self.estimates_.values, c) for c in range(classes.number)):
+            deviation = float(np.linalg.norm(mixing.triangle(x)[normal]))
+            shares.append(float(ndtr(x[column] / deviation)) if deviation > 0 else 0.0)
+        return max(shares)
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
         """Return the negative ratio of a coefficient to a cost coefficient that is the same for everyone.
@@ -489,7 +618,7 @@ class MixedPredictions(LogitModel, KnownPeople):
         remedy = f"use conditional(data, cost={cost!r}) for each person, or fit with wtp_space={cost!r}."
         for d, (column, distribution) in enumerate(mixing.random):
             label = mixing.labels[column]
-            if label not in (name, cost):
+            if label not in (self._without_class(name), self._without_class(cost)):
                 continue
             # 1. A mean that depends on the person has no single ratio.
             if covariates := [mixing.who[g] for random, g in mixing.means if random == d]:
@@ -500,18 +629,21 @@ class MixedPredictions(LogitModel, KnownPeople):
                     f'includes {first!r}, as in pcmcnet.delta(model, "-(`{label}` + `{first}`) / `{cost}`").'
                 )
             # 2. The parameter of another distribution is not its mean.
-            if distribution.name != "normal":
-                raise InputError(
-                    f"the coefficient of {label!r} is {distribution.name}, so its parameter is not its mean: {remedy}"
-                )
+            if distribution.name != "normal" or distribution.zero_inflated:
+                kind = str(distribution).lstrip("-")
+                raise InputError(f"the coefficient of {label!r} is {kind}, so its parameter is not its mean: {remedy}")
             # 3. A ratio with a normal denominator has no mean.
-            if label == cost and (share := self._share_above_0(column)) > 0:
+            if label == self._without_class(cost) and (share := self._share_above_0(column)) > 0:
                 raise InputError(
                     f"the coefficient of {cost!r} is normal, so the ratio has no mean: {percent(share)} of its "
                     f"distribution is above 0. Fit with wtp_space={cost!r}, or with a lognormal cost, as in "
                     f"random={{{cost!r}: '-lognormal'}}, and use conditional(data, cost={cost!r})."
                 )
         return super().willingness_to_pay(name, cost, errors)
+
+    def _without_class(self, name: str) -> str:
+        """Return the name of a coefficient without its class, as in "price" for "class 2: price"."""
+        return re.sub(r"^class \d+: ", "", name) if self.n_classes_ > 1 else name
 
     def _sign_remedy(self, check: SignCheck) -> str:
         """Return a distribution of one sign if the column has a random coefficient, else a bound."""
@@ -530,7 +662,10 @@ class MixedPredictions(LogitModel, KnownPeople):
             raise InputError(f"the model has no coefficient {name!r}." + did_you_mean(name, columns))
         if self.config.wtp_space is not None:
             raise InputError(f"the coefficients are already willingness to pay in units of {self.config.wtp_space!r}.")
-        return columns.index(name)
+        column = columns.index(name)
+        if any(r.distribution.zero_inflated for r in self.mixing_.random if r.column == column):
+            raise InputError(f"the coefficient of {name!r} is 0 for some people, so ratios to it have no mean.")
+        return column
 
     def tastes(self, data: Any = None) -> Tastes:
         """Return the distributions of the random coefficients over people, as an object that prints as a table.
@@ -546,11 +681,9 @@ class MixedPredictions(LogitModel, KnownPeople):
         InputError
             If ``data`` is required and not given.
         """
-        mixing, population = self.mixing_, self.population_
-        population = replace(population, draws=replace(population.draws, number=_TASTE_DRAWS))
-        individuals = self._individuals(data)
-        random = [r.column for r in mixing.random]
-        draws = population.in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1).numpy()
+        mixing, population = self.mixing_, self._population(_TASTE_DRAWS, self.estimates_.values)
+        individuals, random = self._individuals(data), [r.column for r in self.mixing_.random]
+        draws = population.sample_in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1).numpy()
         return Tastes.of([mixing.labels[k] for k in random], [str(r.distribution) for r in mixing.random], draws)
 
     def plot_distributions(
@@ -719,10 +852,11 @@ class MixedMNL(MixedPredictions):
             design = self._require_supported(self._learn_design(sets, wtp_space=None))
         plain = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
         # 2. The mixing distribution. All coefficients must be identified.
-        mean_designs = self._learn_mean_designs(persons)
+        mean_designs, membership = self._learn_mean_designs(persons), self._learn_membership(persons)
         mixing = self._specify(design, mean_designs, sets)
         _require_no_equal_cholesky(config.equalities)
-        mnl_parameters = self._mnl_parameters(design, mixing)
+        classes = MixingClasses((mixing,) * config.classes, membership.names if membership else ("constant",))
+        mnl_parameters = self._mnl_parameters(design, classes)
         require_identified(plain.z, design.columns, mnl_parameters)
         columns = utility_columns(design, mixing, config.components, sets)
         whole = LogitLikelihood.from_matrix(columns, sets.offsets, chosen)
@@ -730,51 +864,89 @@ class MixedMNL(MixedPredictions):
         # 3. Start near the multinomial logit, which also determines the signs of lognormal coefficients.
         b, hessian, _ = plain.maximise(sets.weights, within=mnl_parameters, max_iter=_MNL_STEPS, settle=False)
         mixing = mixing.signed(b)
+        classes = replace(classes, distributions=(mixing,) * config.classes)
         if is_first_fit:
             _report_specification(mixing, b, hessian, correlates_all=config.correlated is True)
-        scale = mixing.scale(whole.spread, b)
-        begin = mixing.start(b, 1 / whole.spread)
-        begin[len(begin) - len(mixing.curves) :] = design.form.curve_starts
-        within = self._parameters(design, mixing.names, begin)
+        share_columns = membership.matrix(persons.table) if membership else np.ones((len(persons.first), 1))
+        theta = mixing.start(b, 1 / whole.spread)
+        theta[len(theta) - len(mixing.curves) :] = design.form.curve_starts
+        within = self._class_parameters(design, classes, sets, classes.start(np.tile(theta, (config.classes, 1))))
         # 4. Maximise the simulated likelihood. The draws of a person depend only on the seed and the person's id.
         keys, device = hash_ids(self._ids(sets)[persons.first]), resolve_device(run.device)
         covariates, groups = covariates_of_means(mean_designs, persons.table), group_codes(design, sets)
         curves = curved_columns(design, mixing, config.components, sets, chosen)
 
-        def make(number: int, which: int) -> SimulatedLikelihood:
+        def make(number: int, which: int, of: MixingClasses = classes) -> SimulatedLikelihood | ClassMixtureLikelihood:
             draws = self._draws(mixing, number, run.seed ^ (which << 32), device)
             memory = 0.0 if which else config.memory * 2**30  # the second set of draws is used only once
             rest = (mixing, draws, memory, groups, curves)
-            return SimulatedLikelihood.of(whole, persons.number, keys, covariates, *rest)
+            likelihood = SimulatedLikelihood.of(whole, persons.number, keys, covariates, *rest)
+            if not of.is_mixture:
+                return likelihood
+            return ClassMixtureLikelihood(likelihood, of, share_columns if of.number > 1 else share_columns[:, :1])
 
-        search = SimulatedSearch(
-            make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter
+        weights, of_theta = persons.weights(sets), mixing.scale(whole.spread, b)
+        scale = classes.scale(of_theta, column_scales(share_columns))
+        search = SimulatedSearch(make, weights, scale, within, config.draws, config.prior, config.max_iter)
+        if classes.number == 1:
+            starts = self._starts(classes, within.start, scale, run.seed)
+        else:
+            one = replace(classes, distributions=(mixing,), covariates=("constant",))
+            starts = ClassStarts(
+                classes=classes,
+                within=within,
+                scale=scale,
+                size=1 / whole.spread,
+                named=[
+                    name in options_by_class(config.start, classes.class_names, classes.number) for name in within.names
+                ],
+                data=MixtureData(plain, persons.number, share_columns, weights),
+                one_class=replace(
+                    search,
+                    make=partial(make, of=one),
+                    scale=one.scale(of_theta, np.ones(1)),
+                    within=self._one_class_parameters(design, classes, one.start(theta[None])),
+                ),
+            ).points(self._number_of_starts(within.names), run.seed)
+        maximum = search.maximum(starts)
+        # 5. Order the classes by their shares, and make negative spreads positive by mirroring the draws. Scores and
+        #    Hessian change accordingly. The score of a person is assigned to the first of its choice sets.
+        shares = weights @ np.exp(classes.log_class_shares(maximum.values, share_columns))
+        order = (
+            list(range(classes.number)) if self._named_classes(classes) else np.argsort(-shares, kind="stable").tolist()
         )
-        maximum = search.maximum(self._starts(mixing.names, within.start, scale, run.seed))
-        # 5. Make negative spreads positive by mirroring the draws; scores and Hessian change signs accordingly. The
-        #    score of a person is assigned to the first of its choice sets.
-        mixing, x = mixing.mirrored(maximum.values)
-        signs = np.where(x == maximum.values, 1.0, -1.0)
-        scores = np.zeros((len(sets), len(x)))
-        scores[persons.first] = maximum.scores * signs
+        profiles: tuple[ClassProfile, ...] = ()
+        if isinstance(likelihood := make(config.draws, 0), ClassMixtureLikelihood) and classes.number > 1:
+            mass = likelihood.class_posterior(maximum.values)[:, order]
+            profiles = class_profiles(persons.table, mass * weights[:, None])
+        classes, matrix = classes.normalise(maximum.values, order)
+        inverse = np.linalg.inv(matrix)
+        scores = np.zeros((len(sets), len(matrix)))
+        scores[persons.first] = maximum.scores @ inverse
         best = replace(
             maximum,
-            values=x,
+            values=matrix @ maximum.values,
             scores=scores,
-            hessian=maximum.hessian * np.outer(signs, signs),
-            prior_score=None if maximum.prior_score is None else maximum.prior_score * signs,
+            hessian=inverse.T @ maximum.hessian @ inverse,
+            shift=matrix @ maximum.shift,
+            prior_score=None if maximum.prior_score is None else maximum.prior_score @ inverse,
         )
         constants = self._constants_log_likelihood(design, plain, sets.weights)
-        is_one = [name in mixing.scales or name.startswith("lambda[") for name in mixing.names]
+        is_one = [name in mixing.scales or name.startswith("lambda[") for name in within.names]
         null = np.array(is_one, np.float64)
         estimates = infer(best, within, sets.weights, sets.sizes, clusters, null, constants)
-        estimates = estimates.with_unbounded([mixing.names[k] for k in np.flatnonzero(maximum.diverges)])
+        diverges = np.flatnonzero(np.abs(matrix) @ maximum.diverges)
+        estimates = estimates.with_unbounded([within.names[k] for k in diverges])
         self._warn_unbounded(estimates)
-        record = MixedRecord(
-            persons=len(keys), simulation=_simulation_record(maximum, estimates), starts=maximum.starts
-        )
+        record = MixedRecord(persons=len(keys), simulation=_simulation_record(best, estimates), starts=maximum.starts)
         return FittedMixture(
-            design=design, estimates=estimates, record=record, mixing=mixing, mean_designs=mean_designs
+            design=design,
+            estimates=estimates,
+            record=record,
+            classes=classes,
+            mean_designs=mean_designs,
+            membership_design=membership,
+            profiles=profiles,
         )
 
     def _require_supported(self, design: Design) -> Design:
@@ -786,7 +958,20 @@ class MixedMNL(MixedPredictions):
                 f"scale with {design.form.curves[0]!r} is not supported by MixedMNL: fix the exponent, as in "
                 f"boxcox(time, 0.5), or use mnl."
             )
+        if self.config.classes > 1 and (design.scale is not None or design.form.curves):
+            what = "scale" if design.scale is not None else f"estimating {design.form.curves[0]!r}"
+            remedy = "leave scale out" if design.scale is not None else "fix it, as in boxcox(time, 0.5)"
+            raise ConfigError(f"{what} is not supported with several classes: {remedy}, or use classes=1.")
         return design
+
+    def _learn_membership(self, persons: Persons) -> IndividualDesign | None:
+        """Learn the covariates of the class shares from one choice set per person, if there are several classes."""
+        if self.config.classes == 1:
+            return None
+        named, _ = parse_membership(self.config.membership)
+        persons.require_constant([factor.column for term in named for factor in term.factors])
+        least, base = self.config.min_chosen, self.config.base
+        return IndividualDesign.learn(self.config.membership, persons.table, least=least, base=base)
 
     def _learn_mean_designs(self, persons: Persons) -> dict[str, IndividualDesign]:
         """Learn the covariates of the means of random coefficients."""
@@ -824,13 +1009,19 @@ class MixedMNL(MixedPredictions):
             cost=config.wtp_space,
             references=self._group_references(design),
         )
+        if any(r.distribution.zero_inflated for r in mixing.random if r.column == mixing.cost):
+            raise ConfigError(
+                f"wtp_space={config.wtp_space!r}: the cost coefficient is 0 for some people, so their willingness to "
+                f"pay is not defined: use a distribution without zero-inflated-."
+            )
         if mixing.cost is not None and mixing.cost not in {r.column for r in mixing.random}:
             self._require_cost(mixing.names[mixing.cost])
         return mixing
 
-    def _mnl_parameters(self, design: Design, mixing: MixingDistribution) -> Parameters:
+    def _mnl_parameters(self, design: Design, classes: MixingClasses) -> Parameters:
         """Return the multinomial logit's parameters; fixed values and bounds apply to non-random coefficients."""
-        within = self._parameters(design, mixing.names).head(mixing.located)
+        mixing = classes.distributions[0]
+        within = self._one_class_parameters(design, classes).head(mixing.located)
         low, high, at = within.low.copy(), within.high.copy(), within.start.copy()
         same_as = None if within.same_as is None else within.same_as.copy()
         for column, distribution in mixing.random:
@@ -840,21 +1031,74 @@ class MixedMNL(MixedPredictions):
                     same_as[same_as == same_as[column]] = np.flatnonzero(same_as == same_as[column])
         return replace(within, start=at, low=low, high=high, same_as=same_as)
 
+    def _one_class_parameters(self, design: Design, classes: MixingClasses, begin: Floats | None = None) -> Parameters:
+        """Return the parameters of one class, with the options that apply to all classes."""
+        generic, bounds = classes.class_names, self._bounds_with_shares(classes)
+        if classes.number == 1:
+            return self._parameters(design, generic, begin, bounds)
+
+        def of_all(named: Mapping[str, T]) -> dict[str, T]:
+            return {name: value for name, value in named.items() if name in generic}
+
+        equal = [names for names in self.config.equalities if {*names} <= {*generic}]
+        fixed = of_all(self._fixed_values(design, generic))
+        return Parameters.of(generic, fixed=fixed, bounds=of_all(bounds), start={}, begin=begin, equal=equal)
+
+    def _class_parameters(self, design: Design, classes: MixingClasses, sets: ChoiceData, begin: Floats) -> Parameters:
+        """Return the parameters of all classes, with the options that apply to all or to one of them."""
+        if classes.number == 1:
+            return self._one_class_parameters(design, classes, begin)
+        generic, C, config = classes.class_names, classes.number, self.config
+        # 1. Parameters that the classes share: all those of the shared columns.
+        sources = design.sources(sets)
+        columns = {k for name in config.shared for k in columns_of(name, design.columns, sources, "shared")}
+        shared = [name for name, k in zip(generic, classes.columns_of_class, strict=True) if k in columns]
+        equal = equal_in_classes(config.equalities, generic, shared, config.fixed, C)
+        # 2. Options by class.
+        fixed = options_by_class(self._fixed_values(design, generic), generic, C)
+        start = {n: value for n, value in options_by_class(config.start, generic, C).items() if n not in fixed}
+        bounds = options_by_class(self._bounds_with_shares(classes), generic, C)
+        return Parameters.of(classes.names, fixed=fixed, bounds=bounds, start=start, begin=begin, equal=equal)
+
+    def _bounds_with_shares(self, classes: MixingClasses) -> dict[str, Bounds]:
+        """Return the bounds of the options, and 0 and 1 for shares. Raise ConfigError for values that are no shares."""
+        config, bounds = self.config, {**dict.fromkeys(classes.zero_names, SHARE_BOUNDS), **(self.config.bounds or {})}
+        values = [(name, value) for named in (config.fixed, config.start) for name, value in named.items()]
+        values += [(name, value) for name, pair in bounds.items() for value in numeric_bounds(pair)]
+        for name, value in values:
+            if name.removeprefix(name.partition("zero[")[0]) in classes.zero_names and not 0 <= value <= 1:
+                raise ConfigError(f"{name!r} is a share of the people: expected values and bounds from 0 to 1.")
+        return bounds
+
+    def _named_classes(self, classes: MixingClasses) -> list[str]:
+        """Return the names in the options that refer to a parameter of a single class."""
+        config = self.config
+        equal = [name for names in config.equalities for name in names]
+        named = (*config.fixed, *(config.bounds or {}), *config.start, *equal)
+        return [name for name in named if name not in classes.class_names]
+
+    def _number_of_starts(self, names: Sequence[str]) -> int:
+        """Return the number of starts, given the names of all parameters."""
+        if self.config.starts != "auto":
+            return self.config.starts
+        return 1 if {*names} <= {*self.config.start, *self.config.fixed} else _STARTS
+
     def _starts(
-        self, names: Sequence[str], first: Floats, scale: Floats, seed: int
-    ) -> Floats:  # (P,), (P,), (P,) -> (A, P)
+        self, classes: MixingClasses, first: Floats, scale: Floats, seed: int
+    ) -> Floats:  # (P,), (P,) -> (A, P)
         """Return the starting points: one near the multinomial logit, and random points around it."""
-        number = self.config.starts
-        if number == "auto":
-            number = 1 if {*names} <= {*self.config.start, *self.config.fixed} else _STARTS
+        number = self._number_of_starts(classes.names)
         noise = np.random.default_rng(seed).standard_normal((number - 1, len(first)))
-        return np.vstack([first, first + noise * np.maximum(0.5 * np.abs(first), 0.5 * scale)])
+        return np.vstack([first, classes.inside_shares(around(first, noise, scale))])
 
     def _facts(self) -> dict[str, str]:
         facts, config, mixing, record = super()._facts(), self.config, self.mixing_, self._state.record
         facts["random"] = ", ".join(f"{mixing.labels[r.column]}: {r.distribution}" for r in mixing.random)
         if config.wtp_space is not None:
             facts["wtp in units of"] = config.wtp_space
+        facts |= self._class_facts()
+        if not facts.get("equal", "1"):
+            facts.pop("equal")  # shared coefficients only
         by_set = record.persons == self.estimates_.n_sets
         facts["coefficients of"] = "each choice set" if by_set else f"{record.persons:,} persons"
         facts["draws"] = f"{config.draws:,} ({config.sequence}{', antithetic' * config.antithetic})"
@@ -871,6 +1115,21 @@ class MixedMNL(MixedPredictions):
         )
         return facts
 
+    def _class_facts(self) -> dict[str, str]:
+        """Return the entries of the summary about the latent classes, if there are several."""
+        if self.n_classes_ == 1:
+            return {}
+        facts, config = {"membership": self.config.membership}, self.config
+        if config.shared:
+            facts["shared by classes"] = ", ".join("constants" if name == "1" else name for name in config.shared)
+        if not config.equal:
+            facts["equal"] = ""
+        unit = "choices" if self._state.record.persons == self.estimates_.n_sets else "persons"
+        for c, profile in enumerate(self.profiles_, start=1):
+            parts = [f"{profile.share:.1%} of the {unit}", *(f"{k} {v}" for k, v in profile.means.items())]
+            facts[f"class {c}"] = ", ".join(parts)
+        return facts
+
     @property
     def fit_caveats(self) -> tuple[str, ...]:
         """Warnings about the fitted model, as for every logit, and about a large simulation error."""
@@ -884,20 +1143,42 @@ class MixedMNL(MixedPredictions):
         return (*caveats, note)
 
     def _files(self) -> dict[str, bytes]:
+        state = self._state
         mixing = asdict(self.mixing_) | {"random": [[r.column, asdict(r.distribution)] for r in self.mixing_.random]}
         designs = {name: design.to_dict() for name, design in self.mean_designs_.items()}
-        return {**super()._files(), "mixing.json": json_bytes({"mixing": mixing, "who": designs})}
+        entries: dict[str, Any] = {"mixing": mixing, "who": designs}
+        if state.membership_design is not None:
+            entries["classes"] = {
+                "mirrors": [list(each.mirror) for each in state.classes.distributions],
+                "membership": state.membership_design.to_dict(),
+                "profiles": record_to_dict(state.profiles),
+            }
+        return {**super()._files(), "mixing.json": json_bytes(entries)}
 
     def _restore(self, files: Mapping[str, bytes], record: MixedRecord, table: TrainingTable) -> FittedMixture:
         entries, schema = json.loads(files["mixing.json"]), read_schema(files)
         designs = {str(name): IndividualDesign.from_dict(design) for name, design in entries["who"].items()}
-        for design in designs.values():
-            design.require_fit(schema)
         mixing, estimates = MixingDistribution.from_dict(entries["mixing"]), read_estimates(files)
-        if mixing.names != estimates.names:
+        classes, membership, profiles = MixingClasses((mixing,)), None, tuple[ClassProfile, ...]()
+        if (of_classes := entries.get("classes")) is not None:
+            membership = IndividualDesign.from_dict(of_classes["membership"])
+            mirrors = [tuple(map(int, mirror)) for mirror in of_classes["mirrors"]]
+            if not all(len(mirror) in (0, mixing.dimensions) and {*mirror} <= {1, -1} for mirror in mirrors):
+                raise ValueError("the saved classes do not match the random coefficients")
+            classes = MixingClasses(tuple(replace(mixing, mirror=mirror) for mirror in mirrors), membership.names)
+            profiles = tuple(record_from_dict(ClassProfile, profile) for profile in of_classes["profiles"])
+        for design in (*designs.values(), *([] if membership is None else [membership])):
+            design.require_fit(schema)
+        if classes.names != estimates.names or (membership is not None and len(profiles) != classes.number):
             raise ValueError("the saved random coefficients and estimates do not match")
         return FittedMixture(
-            design=read_design(files), estimates=estimates, record=record, mixing=mixing, mean_designs=designs
+            design=read_design(files),
+            estimates=estimates,
+            record=record,
+            classes=classes,
+            mean_designs=designs,
+            membership_design=membership,
+            profiles=profiles,
         )
 
 

@@ -79,6 +79,7 @@ _ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
 # Options that may differ between nested models.
 _MAY_DIFFER = ("formula", "fixed", "bounds", "start", "equal", "shared", "errors", "cluster", "max_iter", "reference")
 _LOG_SUM, _ALLOCATION = "logsum", "alpha["  # prefixes of the names of parameters
+_ZERO_SHARE = "zero["  # share of people whose coefficient is 0: a part of the names of parameters
 _NONLINEAR = {"lambda[": "exponents", "scale[": "scales"}  # parameters that a linear utility does not have
 
 
@@ -267,10 +268,15 @@ def _is_mnl(model: LogitModel) -> bool:
 def _require_nested_structure(small: LogitModel, large: LogitModel) -> None:
     """Raise InputError if the class of the larger model does not contain that of the smaller.
 
-    Every logit contains the multinomial logit, and a cross-nested logit contains the nested logit.
+    Every logit contains the multinomial logit, a cross-nested logit contains the nested logit, and a mixed logit with
+    latent classes contains the latent class logit.
     """
     is_contained = _is_mnl(small) or isinstance(large, type(small))
     is_contained = is_contained or (isinstance(small, NestedMNL) and isinstance(large, CrossNestedMNL))
+    # A mixed logit with as many latent classes becomes the latent class logit if all spreads are 0.
+    is_contained = is_contained or (
+        isinstance(small, LatentClassMNL) and isinstance(large, MixedMNL) and large.n_classes_ >= small.n_classes_
+    )
     beyond_mnl = [name for name in _free(small) if name not in small.design_.columns]
     if beyond_mnl and not is_contained:
         first, second = type(small).__name__, type(large).__name__
@@ -314,8 +320,8 @@ def _random_columns_outside(small: LogitModel, large: LogitModel) -> list[str]:
     """
     if not (isinstance(small, MixedMNL) and isinstance(large, MixedMNL)):
         return []
-    mixing, is_free = small.mixing_, set(_free(small))
-    spread = {mixing.columns[mixing.column[p]] for p in mixing.spreads if mixing.names[p] in is_free}
+    is_free = set(_free(small))
+    spread = {column for name, column in _columns_of_spreads(small).items() if name in is_free}
     columns, basis = _sketch_of(small, spread), _sketch_of(large, _random_columns(large))
     if columns is None or basis is None:
         return []
@@ -358,7 +364,7 @@ def _linear_utility(model: LogitModel) -> SketchedUtility | None:
         a, b = _column_name(first), _column_name(name)
         if a == b or not {a, b} <= {*columns}:
             continue
-        if isinstance(model, LatentClassMNL) and not {(a, b), (b, a)} & _equal_in_all_classes(model):
+        if _number_of_classes(model) > 1 and not {(a, b), (b, a)} & _equal_in_all_classes(model):
             return None
         if name.startswith("class ") and not name.startswith("class 1: "):
             continue  # the same equality as in class 1
@@ -368,8 +374,8 @@ def _linear_utility(model: LogitModel) -> SketchedUtility | None:
     return SketchedUtility(names, free[:, is_free], estimates.sketch @ known)
 
 
-def _equal_in_all_classes(model: LatentClassMNL) -> set[tuple[str, str]]:
-    """Return the pairs of coefficients that are equal within each class of a latent class logit."""
+def _equal_in_all_classes(model: LogitModel) -> set[tuple[str, str]]:
+    """Return the pairs of coefficients that are equal within each latent class."""
     groups = [names for names in model.config.equalities if {*names} <= {*model.design_.names}]
     return {(a, b) for names in groups for a in names for b in names}
 
@@ -382,8 +388,28 @@ def _column_name(parameter: str) -> str:
 
 def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
     """Return True if the models have different numbers of latent classes."""
-    classes = [model.n_classes_ if isinstance(model, LatentClassMNL) else 1 for model in (small, large)]
-    return classes[0] != classes[1]
+    return _number_of_classes(small) != _number_of_classes(large)
+
+
+def _number_of_classes(model: LogitModel) -> int:
+    return model.n_classes_ if isinstance(model, LatentClassMNL | MixedMNL) else 1
+
+
+def _columns_of_spreads(model: MixedMNL) -> dict[str, str]:
+    """Return the column of each spread, and of each entry of a Cholesky factor, in every latent class."""
+    mixing, columns = model.mixing_, dict[str, str]()
+    for member in model.mixing_classes_.members:
+        names = [model.estimates_.names[k] for k in member.parameters]
+        columns |= {names[p]: mixing.columns[mixing.column[p]] for p in mixing.spreads}
+    return columns
+
+
+_BOX_COX = re.compile(r"boxcox\(([^(),]*)\)")
+
+
+def _linear_name(column: str) -> str:
+    """Return the name of the column that a Box-Cox column becomes if its exponent is 1."""
+    return _BOX_COX.sub(r"\1", column)
 
 
 def _random_columns(model: LogitModel) -> set[str]:
@@ -395,13 +421,14 @@ def _random_columns(model: LogitModel) -> set[str]:
 def _spreads_at_zero(small: LogitModel, large: LogitModel) -> list[str]:
     """Return the estimated spreads, and entries of the Cholesky factor, of coefficients that are random only in large.
 
-    The smaller model sets the variance of these coefficients to 0, its smallest value.
+    The smaller model sets the variance of these coefficients to 0, its smallest value. A random coefficient of x is a
+    special case of one of boxcox(x).
     """
     if not isinstance(large, MixedMNL):
         return []
-    mixing, new = large.mixing_, _random_columns(large) - _random_columns(small)
-    names = [mixing.names[p] for p in mixing.spreads if mixing.columns[mixing.column[p]] in new]
-    return [name for name in names if name in _free(large)]
+    restricted = _random_columns(small)
+    new = {column for column in _random_columns(large) if not {column, _linear_name(column)} & restricted}
+    return [name for name, column in _columns_of_spreads(large).items() if column in new and name in _free(large)]
 
 
 def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
@@ -414,6 +441,7 @@ def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     advice = "the statistic is not chi-squared: treat this p-value as a rough guide, and compare AIC and BIC"
     notes = [f"{names} are not identified, so {advice}" for names, applies in not_identified.items() if applies]
     on_boundary = _spreads_at_zero(small, large)
+    on_boundary += [name for name in tested if _ZERO_SHARE in name]
     if large.config.bounds is not None:  # a log-sum without bounds may exceed 1
         on_boundary += [name for name in tested if name.startswith(_LOG_SUM)]
     if on_boundary:

@@ -241,9 +241,12 @@ def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, de
 # Unconditional probabilities of a mixed logit, for persons without known choices.
 #
 # P(i | S) = mean_r exp(v_ir) / sum_j exp(v_jr), with v_ir the utility in draw r. All choice sets share the draws, so
-# that equal sets have equal probabilities, whatever else is in the table. Computed in float64.
+# that equal sets have equal probabilities, whatever else is in the table. Computed in float64. In a mixture of mixed
+# logits, the mean is weighted (`mixing_classes.py`).
 
 _UTILITIES_AT_ONCE = 2**17  # utilities of a block in all draws, to bound memory
+
+UtilityFunction = Callable[[Tensor, Ints], Tensor]  # utilities (N, m, R) of choice sets (N,) -> a value of each row
 
 
 class CoefficientDraws(ABC):
@@ -258,21 +261,37 @@ class CoefficientDraws(ABC):
     def coefficients(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
         """Return the coefficients of the utility's columns, for individuals with covariates h."""
 
+    def weights(self, h: Floats) -> Floats | None:  # (N, G) -> (N, R)
+        """Return the weights of the draws, for individuals with covariates h, or None if they are equal."""
+        return None
+
+    def all_weights(self, h: Floats) -> Floats:  # (N, G) -> (N, R)
+        """Return the weights of the draws, for individuals with covariates h, even if they are equal."""
+        weights = self.weights(h)
+        return np.full((len(h), self.number), 1 / self.number) if weights is None else weights
+
+    def sample(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
+        """Return draws of the coefficients with equal weights."""
+        return self.coefficients(h)
+
     def log_probabilities(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # (N, K), (S + 1,), (S, G) -> (N,)
         """Return the log-probability of every alternative."""
+        weights = self.weights(h)
+        log_weights = None if weights is None else torch.from_numpy(np.log(np.maximum(weights, 1e-300)))
 
-        def log_mean(utilities: Tensor) -> Tensor:  # (N, m, R) -> (N, m)
-            return utilities.log_softmax(1).logsumexp(2).sub_(math.log(utilities.shape[2]))
+        def log_mean(utilities: Tensor, sets: Ints) -> Tensor:  # (N, m, R), (N,) -> (N, m)
+            log_p = utilities.log_softmax(1)
+            if log_weights is None:
+                return log_p.logsumexp(2).sub_(math.log(utilities.shape[2]))
+            return (log_p + log_weights[torch.from_numpy(sets), None]).logsumexp(2)
 
         return self._by_row(x, offsets, h, log_mean)
 
     def log_probabilities_by_draw(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # -> (N, R)
         """Return the log-probability of every alternative in each draw."""
-        return self._by_row(x, offsets, h, lambda utilities: utilities.log_softmax(1))
+        return self._by_row(x, offsets, h, lambda utilities, _: utilities.log_softmax(1))
 
-    def _by_row(
-        self, x: Floats, offsets: Ints, h: Floats, function: Callable[[Tensor], Tensor]
-    ) -> Floats:  # -> (N,) or (N, R)
+    def _by_row(self, x: Floats, offsets: Ints, h: Floats, function: UtilityFunction) -> Floats:  # -> (N,) or (N, R)
         """Apply a function of utilities that returns a value per alternative, and drop the values of padding."""
         results = self._by_block(x, offsets, h, function)
         out = np.empty((len(x), *results[0][1].shape[2:]))
@@ -285,12 +304,12 @@ class CoefficientDraws(ABC):
     def log_sums(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # (N, K), (S + 1,), (S, G) -> (S, R)
         """Return the log-sum of each set in each draw."""
         out = np.empty((len(offsets) - 1, self.number))
-        for block, sums in self._by_block(x, offsets, h, lambda utilities: utilities.logsumexp(1)):
+        for block, sums in self._by_block(x, offsets, h, lambda utilities, _: utilities.logsumexp(1)):
             out[block.persons] = sums
         return out
 
     def _by_block(
-        self, x: Floats, offsets: Ints, h: Floats, function: Callable[[Tensor], Tensor]
+        self, x: Floats, offsets: Ints, h: Floats, function: UtilityFunction
     ) -> list[tuple[PersonBlock, Floats]]:
         """Apply a function to the utilities (sets, alternatives, draws) of each block, with -inf for padding."""
         shared = None if h.shape[1] else self.coefficients(np.zeros((1, 0)))[0]
@@ -301,7 +320,7 @@ class CoefficientDraws(ABC):
             else:
                 utilities = torch.bmm(block.z, self.coefficients(h[block.persons]))
             utilities.view(-1, utilities.shape[2]).index_fill_(0, block.empty_rows, -torch.inf)
-            return block, function(utilities).numpy()
+            return block, function(utilities, block.persons).numpy()
 
         sets = np.arange(len(offsets) - 1)  # each set is a person of its own
         max_rows = max(_UTILITIES_AT_ONCE // self.number, 1)
@@ -332,6 +351,10 @@ class Population(CoefficientDraws):
         triangle, standard = torch.from_numpy(mixing.triangle(self.x)), mixing.standard(self.draws.common()).double()
         random = mixing.sample(locations, triangle, standard.expand(len(h), -1, -1)).value
         return mixing.whole(self.x, random)
+
+    def sample_in_wtp_space(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
+        """Return draws with equal weights, in WTP space if there is a cost."""
+        return self.in_wtp_space(h)
 
 
 # -- Derivatives of a mixed logit's probabilities in a column of the table ---------------------------------------------
@@ -369,7 +392,8 @@ def _chunk_slopes(
 ) -> Floats:
     """Return the result of :func:`mixed_slopes` for one chunk of choice sets."""
     # 1. Probabilities in each draw.
-    b = people.coefficients(h if h.shape[1] else np.zeros((1, 0))).numpy()  # (1 or S, K, R)
+    h = h if h.shape[1] else np.zeros((1, 0))
+    b, weights = people.coefficients(h).numpy(), people.weights(h)  # (1 or S, K, R), (1 or S, R)
     of_row = data.set_of_alternative if len(b) > 1 else np.zeros(len(x), np.int64)
     p = softmax_by_draw(product_by_set(x, b, of_row), data.offsets)  # (N, R)
     out = np.zeros(length)
@@ -378,6 +402,8 @@ def _chunk_slopes(
         u = product_by_set(slope, b[:, np.flatnonzero(columns)], of_row[rows])
         p_rows = p[rows]
         change = p_rows * (u - spread(sum_by_set(p_rows * u, offsets), offsets))
+        if weights is not None:
+            change, p_rows = change * weights[of_row[rows]], p_rows * weights[of_row[rows]]
         out[cells] = change.mean(axis=1) / p_rows.mean(axis=1)
     return out
 

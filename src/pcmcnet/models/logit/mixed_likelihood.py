@@ -34,8 +34,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -138,6 +139,22 @@ class SimulatedLikelihood:
         self._max_rows = max((_ON_GPU if device.type == "cuda" else _ON_CPU) // R, 1)
         self.blocks = self._blocks(self.z)
         self._stores_draws = 4.0 * len(self.keys) * D * R <= self.memory
+
+    @property
+    def size(self) -> int:
+        """Number of utilities in all draws."""
+        return len(self.z) * self.draws.number
+
+    def with_mixing(self, mixing: MixingDistribution) -> SimulatedLikelihood:
+        """Return the likelihood of the same choices and draws with another mixing distribution.
+
+        Both have the same columns and the same distributions, and share the stored draws if these are equal.
+        """
+        other = copy(self)
+        other.mixing = mixing
+        if mixing.mirror != self.mixing.mirror:
+            other._stored = {}
+        return other
 
     def _blocks(self, z: Floats) -> list[PersonBlock]:
         """Return blocks of persons with the given columns."""
@@ -454,7 +471,21 @@ _TOLERANCE = 1e-12  # ... and with all draws
 _FINISHED = 3  # best maxima with few draws, among the starts so far, from which the search continues with all draws
 _SMALL = 2**20  # utilities in all draws up to which the Hessian is in float64, at little cost
 
-Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of the set of draws -> likelihood
+
+class SimulatedObjective(Protocol):
+    """A simulated log-likelihood: that of a mixed logit, or of a mixture of mixed logits."""
+
+    @property
+    def size(self) -> int:
+        """Number of utilities in all draws."""
+
+    def evaluate(
+        self, x: Floats, precision: Precision, *, scores: bool = True, weights: Floats | None = None
+    ) -> tuple[Floats, Floats, Floats | None]:
+        """See :meth:`SimulatedLikelihood.evaluate`."""
+
+
+Make = Callable[[int, int], SimulatedObjective]  # number of draws, index of the set of draws -> likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -514,15 +545,17 @@ class SimulatedSearch:
         # 1. Few draws, in float32: most of the way at a fraction of the cost.
         begin = [_StartRun(-math.inf, 0, x, k) for k, x in enumerate(starts)]
         first_draws = min(_FIRST_DRAWS, self.draws)
-        runs, failed = self._search(self.make(first_draws, 0), begin, ("float32", "float32"), _FIRST_TOLERANCE)
+        few = self.make(first_draws, 0)
+        runs, failed = self._search(few, first_draws, begin, ("float32", "float32"), _FIRST_TOLERANCE)
         values, tolerance = [run.value for run in runs], SAME_MAXIMUM - _FIRST_TOLERANCE * runs[0].value
         points = np.abs([run.x for run in runs]) / self.scale  # spreads may have any sign
         # 2. All draws, from the best maxima: the last iterations, with the likelihood in float64. The Hessian only sets
         #    the direction.
         likelihood = self.make(self.draws, 0)
-        hessian_precision: Precision = "float64" if len(likelihood.z) * self.draws <= _SMALL else "float32"
+        hessian_precision: Precision = "float64" if likelihood.size <= _SMALL else "float32"
         finished = [runs[k] for k in starts_to_finish(values, tolerance, points)]
-        ends, failed_later = self._search(likelihood, finished, ("float64", hessian_precision), _TOLERANCE)
+        precisions: tuple[Precision, Precision] = ("float64", hessian_precision)
+        ends, failed_later = self._search(likelihood, self.draws, finished, precisions, _TOLERANCE)
         best, *others = group_by_maximum([end.value for end in ends])
         _, steps, x, _ = ends[best[0]]
         ended_at_best = {ends[k].start for k in best}
@@ -562,9 +595,15 @@ class SimulatedSearch:
             diverges=diverges,
         )
 
+    def rough_maximum(self, start: Floats) -> Floats:  # (P,) -> (P,)
+        """Return the maximum with few draws, in float32, that is reached from one start."""
+        few = self.make(min(_FIRST_DRAWS, self.draws), 0)
+        return self._maximise(few, start, "float32", "float32", _FIRST_TOLERANCE)[0]
+
     def _search(
         self,
-        likelihood: SimulatedLikelihood,
+        likelihood: SimulatedObjective,
+        draws: int,
         starts: Sequence[_StartRun],
         precisions: tuple[Precision, Precision],
         enough: float,
@@ -583,14 +622,14 @@ class SimulatedSearch:
                 errors.append(error)
                 continue
             value = float(self.weights @ likelihood.evaluate(x, precisions[0], scores=False)[0])
-            log.info("%d draws: log-likelihood %.3f after %d iterations", likelihood.draws.number, value, steps)
+            log.info("%d draws: log-likelihood %.3f after %d iterations", draws, value, steps)
             runs.append(_StartRun(value, run.steps + steps, x, run.start))
         if not runs:
             raise errors[0]
         return runs, len(errors)
 
     def _maximise(
-        self, problem: SimulatedLikelihood, start: Floats, precision: Precision, hessian: Precision, enough: float
+        self, problem: SimulatedObjective, start: Floats, precision: Precision, hessian: Precision, enough: float
     ) -> tuple[Floats, int]:
         """Maximise by Newton's method, with the likelihood and the Hessian in the given precisions."""
         # The prior is one more person, of weight 1: it adds -precisions x^2 / 2 to the log-likelihood.
@@ -614,7 +653,7 @@ class SimulatedSearch:
             enough=enough,
         )
 
-    def _hessian(self, problem: SimulatedLikelihood, x: Floats, precision: Precision) -> Floats:  # -> (P, P)
+    def _hessian(self, problem: SimulatedObjective, x: Floats, precision: Precision) -> Floats:  # -> (P, P)
         """Return the Hessian of the log-likelihood, without the prior."""
         hessian = problem.evaluate(x, precision, weights=self.weights)[2]
         assert hessian is not None

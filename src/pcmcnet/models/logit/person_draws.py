@@ -61,9 +61,16 @@ def mean_probabilities(
     return out
 
 
-def posterior_weights(x: Floats, offsets: Ints, chosen: Ints, coefficients: Floats, person: Ints) -> Floats:
-    """Return the weights (P, R) of draws from the population, given the choices of each person."""
+def posterior_weights(
+    x: Floats, offsets: Ints, chosen: Ints, coefficients: Floats, person: Ints, prior: Floats | None = None
+) -> Floats:
+    """Return the weights (P, R) of draws from the population, given the choices of each person.
+
+    ``prior`` contains the weights (P, R) of the draws before the choices are known. Default: equal weights.
+    """
     log_likelihoods = np.zeros((len(coefficients), coefficients.shape[2]))
+    if prior is not None:
+        log_likelihoods += np.log(np.maximum(prior, 1e-300))
     for sets, _, p in probabilities_by_draw(x, offsets, coefficients, person):
         sizes = np.diff(offsets)[sets]
         picked = np.cumsum(sizes) - sizes + chosen[sets]

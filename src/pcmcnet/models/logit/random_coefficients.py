@@ -57,7 +57,8 @@ _SIGNIFICANT_Z = 1.96
 _NORMAL_BASED = ("normal", "lognormal", "johnson-sb")
 _COPULA = ("uniform", "triangular", "log-uniform")  # correlated by a Gaussian copula
 CORRELATED = (*_NORMAL_BASED, *_COPULA)  # may be correlated
-_FORM = re.compile(r"\s*([+-]?)\s*([a-z-]+?)\s*(?:\(([^,()]*),([^,()]*)\))?\s*")
+ZERO_INFLATED = "zero-inflated-"  # prefix of a distribution with a mass at 0
+_FORM = re.compile(rf"\s*([+-]?)\s*({ZERO_INFLATED})?([a-z-]+?)\s*(?:\(([^,()]*),([^,()]*)\))?\s*")
 _MIN_RATIO = -30.0  # least a / |b| of a truncated normal: float64 still represents Phi there
 _ROOT_2 = math.sqrt(2)
 
@@ -84,24 +85,27 @@ class Distribution:
     sign: int = 1
     low: float = 0.0
     high: float = 1.0
+    zero_inflated: bool = False  # whether the coefficient is 0 for a share of the people (`mixing_classes.py`)
 
     @classmethod
     def parse(cls, coefficient: str, text: object) -> Distribution:
-        """Parse a distribution such as "normal", "-lognormal" or "johnson-sb(-2, 0)".
+        """Parse a distribution such as "normal", "-lognormal", "johnson-sb(-2, 0)" or "zero-inflated-normal".
 
         Error messages contain the name of the coefficient.
         """
         where = f"random[{coefficient!r}]"
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
-        if match is None or match[2] not in DISTRIBUTION_NAMES:
-            raise ConfigError(f"{where}: unknown distribution {text!r}." + did_you_mean(str(text), DISTRIBUTION_NAMES))
-        sign, name, low, high = match.groups()
+        if match is None or match[3] not in DISTRIBUTION_NAMES:
+            names = (*DISTRIBUTION_NAMES, *(ZERO_INFLATED + name for name in DISTRIBUTION_NAMES))
+            raise ConfigError(f"{where}: unknown distribution {text!r}." + did_you_mean(str(text), names))
+        sign, mass_at_zero, name, low, high = match.groups()
         if sign and name not in _SIGNED:
             raise ConfigError(f"{where}: {name} takes no sign, got {text!r}; only {', '.join(_SIGNED)} do.")
         if (low is not None) != (name == "johnson-sb"):
             expected = "needs bounds, as in 'johnson-sb(-2, 0)'" if low is None else "takes no bounds"
             raise ConfigError(f"{where}: {name} {expected}; got {text!r}.")
-        distribution = cls(name, {"+": 1, "-": -1}.get(sign, 0 if name in _SIGNED else 1))
+        of_sign = {"+": 1, "-": -1}.get(sign, 0 if name in _SIGNED else 1)
+        distribution = cls(name, of_sign, zero_inflated=mass_at_zero is not None)
         return distribution if low is None else distribution._with_bounds(where, low, high)
 
     def _with_bounds(self, where: str, low: str, high: str) -> Distribution:
@@ -146,7 +150,7 @@ class Distribution:
 
     def __str__(self) -> str:
         bounds = f"({self.low:g}, {self.high:g})" if self.name == "johnson-sb" else ""
-        return f"{'-' if self.sign < 0 else ''}{self.name}{bounds}"
+        return f"{'-' if self.sign < 0 else ''}{ZERO_INFLATED * self.zero_inflated}{self.name}{bounds}"
 
     def standard(self, t: Tensor) -> Tensor:
         """Transform uniform draws on (-1, 1) to standard draws."""
@@ -301,6 +305,7 @@ class MixingDistribution:
     cost: int | None = None  # in WTP space, the column in whose units the others are
     scales: tuple[str, ...] = ()  # names of the scale parameters of groups of choice sets
     curves: tuple[str, ...] = ()  # names of the parameters of transformations, such as Box-Cox exponents
+    zeros: tuple[int, ...] = ()  # random coefficients that are 0, whatever their parameters are
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> MixingDistribution:
@@ -454,7 +459,7 @@ class MixingDistribution:
             for d, copula in copulas.items():
                 index[:, d] = locations[:, d, None] + copula.deviation
             draws = torch.cat([draws, *(copula.first for copula in copulas.values())], dim=1)
-        if all(r.distribution.is_linear for r in self.random):
+        if all(r.distribution.is_linear for r in self.random) and not self.zeros:
             return SampledCoefficients(index, None, draws, draws, {}, copulas)
         # 2. Other coefficients are functions of their index; truncated normals, of location and spread.
         value, slope, basis, tilt = index, torch.ones_like(index), draws.clone(), draws.clone()
@@ -469,6 +474,10 @@ class MixingDistribution:
                 slope[:, d] = curve.slope
             if curve.curvature is not None:
                 curvatures[d] = curve.curvature
+        # 3. A coefficient that is 0 has no derivatives.
+        for d in self.zeros:
+            value[:, d], slope[:, d] = 0, 0
+            curvatures.pop(d, None)
         return SampledCoefficients(value, slope, basis, tilt, curvatures, copulas)
 
     def _copula(self, d: int, row: Tensor, draws: Tensor) -> CopulaCurve:  # (D,), (N, D, R)
