@@ -959,9 +959,9 @@ class MixedMNL(MixedPredictions):
                 f"boxcox(time, 0.5), or use mnl."
             )
         if self.config.classes > 1 and (design.scale is not None or design.form.curves):
-            what = "scale" if design.scale is not None else f"estimating {design.form.curves[0]!r}"
+            option = "scale" if design.scale is not None else f"estimating {design.form.curves[0]!r}"
             remedy = "leave scale out" if design.scale is not None else "fix it, as in boxcox(time, 0.5)"
-            raise ConfigError(f"{what} is not supported with several classes: {remedy}, or use classes=1.")
+            raise ConfigError(f"{option} is not supported with several classes: {remedy}, or use classes=1.")
         return design
 
     def _learn_membership(self, persons: Persons) -> IndividualDesign | None:

@@ -137,7 +137,7 @@ def test_the_likelihood_of_classes_is_that_of_a_loop_over_classes_and_draws() ->
         a, b, fixed, spread_a, spread_b = x[5 * c : 5 * c + 5]
         for n in range(4):
             draws = a + spread_a * normal[n, 0], -np.exp(b + spread_b * normal[n, 1])
-            for t in np.flatnonzero(PERSON == n):
+            for t in np.flatnonzero(n == PERSON):
                 z = mixture.likelihood.z[mixture.likelihood.offsets[t] : mixture.likelihood.offsets[t + 1]]
                 v = z[:, [0]] * draws[0] + z[:, [1]] * draws[1] + z[:, [2]] * fixed
                 joint[n, c] -= np.log1p(np.exp(v).sum(0))
@@ -154,7 +154,8 @@ def test_equal_classes_are_one_class() -> None:
     P = len(x)
     np.testing.assert_allclose(twice[1][:, :P] + twice[1][:, P : 2 * P], plain[1], atol=1e-12)
     both = np.vstack([np.eye(P), np.eye(P), np.zeros((1, P))])
-    assert plain[2] is not None and twice[2] is not None
+    assert plain[2] is not None
+    assert twice[2] is not None
     np.testing.assert_allclose(both.T @ twice[2] @ both, plain[2], atol=1e-10)
 
 

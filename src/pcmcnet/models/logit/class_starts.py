@@ -81,13 +81,13 @@ class ClassStarts:
         locations = [c * width + k for c in range(classes.number) for k in range(mixing.located)]
         at = np.array([*locations, *range(tail, len(within.names))], np.int64)
         low, high = within.low[at].copy(), within.high[at].copy()
-        same = at if within.same_as is None else within.same_as[at].copy()
+        equal_to = at if within.same_as is None else within.same_as[at].copy()
         nonlinear = {r.column for r in mixing.random if not r.distribution.is_linear}
         for k, p in enumerate(locations):
             is_zero = low[k] == high[k] == 0
             if p % width in nonlinear or (mixing.cost is not None and not is_zero):
-                low[k], high[k], same[k] = -np.inf, np.inf, p
-        _, first, group = np.unique(same, return_index=True, return_inverse=True)
+                low[k], high[k], equal_to[k] = -np.inf, np.inf, p
+        _, first, group = np.unique(equal_to, return_index=True, return_inverse=True)
         same_as = None if len(first) == len(at) else first[group]
         names = tuple(within.names[k] for k in at)
         return Parameters(names, np.full(len(at), np.nan), low, high, same_as)

@@ -272,8 +272,8 @@ class MixturePopulation(CoefficientDraws):
         ends[:, -1] = R
         counts = np.diff(ends, axis=1, prepend=0)
         is_kept = np.arange(R) < counts[:, :, None]  # (N, M, R)
-        kept = [values[n][:, torch.from_numpy(keep.ravel())] for n, keep in enumerate(is_kept)]
-        return torch.stack(kept)
+        draws = [values[n][:, torch.from_numpy(keep.ravel())] for n, keep in enumerate(is_kept)]
+        return torch.stack(draws)
 
 
 def with_constant(h: Floats, width: int) -> Floats:  # (N, G') -> (N, G)
