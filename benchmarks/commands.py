@@ -1,8 +1,9 @@
 """Time of commands that need no network, compared with ``python -c "import torch"`` in the same run.
 
 Each command runs in a new process, as in a terminal. The processes run in turn, and the shortest CPU time of some runs
-counts: user and system seconds, which do not depend on other programs as much as elapsed time does. The column
-``torch`` states whether a command has imported PyTorch.
+counts: user and system seconds, which do not depend on other programs as much as elapsed time does. The first run may
+compile modules to bytecode, as pip does when it installs the package. The column ``torch`` states whether a command has
+imported PyTorch.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def measure(words: list[str], folder: str, notes: list[str]) -> float:
     """Run Python with these arguments, collect its messages, and return its CPU seconds."""
     source = str(Path(__file__).parents[1] / "src")
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     before = os.times()
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -124,6 +124,18 @@ def test_repeated_rows_are_counted() -> None:
     assert "1 row repeats another row in all columns: remove duplicates" in check_table(columns).hints
 
 
+@pytest.mark.parametrize("values", [[1.5, 2.5, 1.5, None, None], ["a", "b", "a", None, None]])
+def test_rows_repeat_if_missing_values_do(values: list[Any]) -> None:
+    """Rows 2 and 4 repeat rows 0 and 3: their values of "more" are equal, too."""
+    check = check_table({"value": values, "more": [1, 1, 1, 2, 2]})
+    assert "2 rows repeat other rows in all columns: remove duplicates" in check.hints
+
+
+def test_repeated_rows_of_nested_columns_are_not_counted() -> None:
+    check = check_table({"value": [1, 1], "vector": [[1.0, 2.0], [1.0, 2.0]]})
+    assert not any("repeat" in hint for hint in check.hints)
+
+
 def test_a_wide_table_gets_the_schema_of_a_wide_table() -> None:
     check = check_table(WIDE)
     assert (check.problems, len(check.hints)) == ((), 1)

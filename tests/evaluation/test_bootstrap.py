@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr, stdtrit
 
 from choice_tables import logit_choices, read
 from pcmcnet import MNL, BootstrapErrors, ChoiceData, LatentClassMNL, Uniform, bootstrap_errors, calibrate_constants
@@ -200,6 +201,13 @@ def test_few_sets_expand_the_percentiles(n: float, t: float) -> None:
     expected = NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
     assert bootstrap.expanded_tail(0.95, n) == pytest.approx(expected, rel=1e-6, abs=1e-18)
     assert bootstrap.expanded_tail(0.95, 1.0) == bootstrap.expanded_tail(0.95, 2.0)  # one set has almost all weight
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
+def test_the_series_of_a_t_quantile_agrees_with_scipy_where_it_begins(level: float) -> None:
+    n = bootstrap.MANY_DEGREES + 1
+    t = stdtrit(n - 1, (1 - level) / 2)
+    assert bootstrap.expanded_tail(level, n) == pytest.approx(ndtr(t * math.sqrt(n / (n - 1))), rel=1e-8)
 
 
 def test_intervals_of_many_sets_have_their_nominal_coverage() -> None:

@@ -22,9 +22,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,13 +46,16 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import sets_between
 
+if TYPE_CHECKING:
+    import narwhals as nw
+
 CHUNK_ROWS = 3 * 2**16  # approximate rows per chunk (fastest of the sizes measured)
 CHUNK_VALUES = 2**25  # approximate values per chunk in all columns: chunks of wide tables have fewer rows (measured)
 MAX_TEXT_BYTES = 2**31  # capacity of a text column in one Arrow array
 KEY_COPIES = 3  # copies of the set keys in memory while they are concatenated and sorted
 
 Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns as NumPy arrays, Arrow arrays or series
-InMemory: TypeAlias = pa.Table | nw.DataFrame[Any]
+InMemory: TypeAlias = "pa.Table | nw.DataFrame[Any]"  # narwhals is imported for data frames only
 
 
 class Chunk(NamedTuple):
@@ -94,10 +96,13 @@ def open_table(table: Any, schema: Schema) -> InMemory | Path:
     """Return a Parquet path or a data frame unchanged, and read any other table into Arrow."""
     if isinstance(table, str | os.PathLike) and ending(Path(table)) == ".parquet":
         return Path(table)
-    frame = nw.from_native(table, eager_only=True, pass_through=True)
-    if isinstance(frame, nw.DataFrame) and not isinstance(table, pa.Table):
-        require_columns(schema.columns, frame.columns)
-        return frame
+    if not isinstance(table, str | os.PathLike | Mapping | pa.Table):
+        import narwhals as nw  # files are read without it
+
+        frame = nw.from_native(table, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame):
+            require_columns(schema.columns, frame.columns)
+            return frame
     return read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
 
 
@@ -127,7 +132,7 @@ class FrameChunks:
         starts = set_starts(ids) if len(ids) > rows else None
         if starts is None:
             return None
-        columns = _columns(table, schema) if isinstance(table, nw.DataFrame) else table
+        columns = table if isinstance(table, pa.Table) else _columns(table, schema)
         if columns is None:
             return None
         # move each multiple of ``rows`` back to the first row of its set
@@ -161,6 +166,8 @@ def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
 
     Numeric pandas columns become arrays, because slicing a series for each chunk is slow.
     """
+    import narwhals as nw
+
     columns: dict[str, Any] = {name: frame[name] for name in schema.columns}
     if nw.Object in {column.dtype for column in columns.values()}:
         return None

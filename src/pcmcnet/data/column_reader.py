@@ -18,7 +18,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, is_number, to_float32, to_numpy
+from pcmcnet.data.columns.arrays import (
+    Categorical,
+    Column,
+    Numeric,
+    array_to_numpy,
+    is_number,
+    to_float32,
+    to_numpy,
+)
 from pcmcnet.data.columns.distinct import (
     UNREADABLE,
     DistinctValues,
@@ -440,7 +448,7 @@ def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> N
     if is_word.any() and not is_word.all() and counts[is_word].sum() <= _MAX_MISTAKE_SHARE * total:
         return is_word
     # 2. All other texts are categories, unless nearly all are formatted numbers such as prices.
-    texts = pa.array(values.to_pylist(), pa.string())  # old releases of Arrow cannot cast views
+    texts = values if pa.types.is_string(values.type) else pa.array(values.to_pylist(), pa.string())  # or a view
     is_formatted = ~is_word | _match(texts, _NUMBER)
     share = counts[is_formatted].sum() / max(total, 1)
     if is_formatted.any() and share >= 1 - _MAX_MISTAKE_SHARE and not _match(texts, _LEADING_ZERO).any():
@@ -469,4 +477,4 @@ def _report_numeric_text(column: str, texts: pa.Array, is_formatted: NDArray[np.
 
 
 def _match(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
-    return np.asarray(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False), np.bool_)
+    return array_to_numpy(pc.match_substring_regex(texts, pattern).cast(pa.int8())).astype(np.bool_)

@@ -103,7 +103,7 @@ def check_table(table: Any, **roles: Any) -> TableCheck:
     rows = read_table(table)
     require_columns(sorted(_taken({k: v for k, v in roles.items() if k != "wide"})), rows.column_names)
     columns = [ColumnFacts.of(name, rows[name]) for name in rows.column_names]
-    findings = [*_repeated_rows(rows), *_similar_values(columns)]
+    findings = [*_repeated_rows(columns), *_similar_values(columns)]
     # 1. Guess the roles, which are others if the table is wide.
     wide = None if roles.get("choice_set") and roles.get("chosen") else _recognise_wide(columns)
     schema: Schema | None = None
@@ -329,12 +329,17 @@ def _recognise_wide(columns: Sequence[ColumnFacts]) -> WideColumns | None:
     return recognise_wide([column.name for column in columns], choices)
 
 
-def _repeated_rows(rows: pa.Table) -> Iterator[TableFinding]:
-    try:
-        n = rows.num_rows - rows.group_by(rows.column_names).aggregate([]).num_rows
-    except UNREADABLE:  # nested columns cannot be compared
-        return
-    if n:
+def _repeated_rows(columns: Sequence[ColumnFacts]) -> Iterator[TableFinding]:
+    n_rows = n_distinct = len(columns[0].codes) if columns else 0
+    row_codes = np.zeros(n_rows, np.int64)
+    for column in columns:  # until the columns tell all rows apart
+        if pa.types.is_null(column.values.type):  # nested columns cannot be compared
+            return
+        distinct_rows, row_codes = np.unique(row_codes * (len(column.values) + 1) + column.codes, return_inverse=True)
+        n_distinct = len(distinct_rows)
+        if n_distinct == n_rows:
+            return
+    if n := n_rows - n_distinct:
         verb = "repeats another row" if n == 1 else "repeat other rows"
         yield TableFinding(False, f"{_count(n, 'row')} {verb} in all columns: remove duplicates")
 

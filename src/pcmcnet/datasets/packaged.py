@@ -22,10 +22,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
 import pyarrow.parquet
 
-from pcmcnet.data import Schema, read_wide
+from pcmcnet.data import read_wide
+from pcmcnet.data.schema import Schema
 from pcmcnet.datasets.packaged_tables import OWN, TABLES, PackagedTable
 from pcmcnet.errors import DatasetError, did_you_mean
 
@@ -103,8 +103,10 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
     try:
         rows = _read(file, table)
         if table.derived:  # computed columns follow those of the file
+            from pyarrow.dataset import dataset  # imported only here: it imports pandas if installed
+
             columns = {name: pc.field(name) for name in rows.column_names}
-            rows = pa.dataset.dataset(rows).to_table(columns={**columns, **table.derived})
+            rows = dataset(rows).to_table(columns={**columns, **table.derived})
     except _UNREADABLE as error:
         kind = "Parquet" if file.suffix == ".parquet" else "CSV"
         where = file if table.member is None else f"{table.member} in {file}"

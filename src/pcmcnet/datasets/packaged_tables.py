@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow.compute as pc
 
+from pcmcnet.data.columns.arrays import array_from_numpy
 from pcmcnet.datasets import intercity
 from pcmcnet.errors import ConfigError
 
@@ -270,7 +272,9 @@ _MODECHOICE = PackagedTable(
     },
 )
 
-_CAR_AVAILABLE = ~pc.field("CarAvail").isin([3])  # 1 always, 2 sometimes, 3 never; unknown counts as available
+_CAR_NEVER = array_from_numpy(np.array([3]))  # 1 always, 2 sometimes, 3 never; unknown counts as available
+_CAR_AVAILABLE = ~pc.field("CarAvail").isin(_CAR_NEVER)
+_CAR = array_from_numpy(np.array([1]))[0]
 
 _OPTIMA = PackagedTable(
     name="optima",
@@ -308,7 +312,7 @@ _OPTIMA = PackagedTable(
         "categorical": _names("TripPurpose UrbRur LangCode Gender OccupStat Education CarAvail GenAbST"),
         "missing": "indicator",
     },
-    derived={"car_available": _CAR_AVAILABLE, "consistent": (pc.field("Choice") != 1) | _CAR_AVAILABLE},
+    derived={"car_available": _CAR_AVAILABLE, "consistent": (pc.field("Choice") != _CAR) | _CAR_AVAILABLE},
     row_filter={"Choice": (0, 1, 2), "consistent": (True,)},
 )
 

@@ -40,6 +40,8 @@ def test_numbers_of_any_type_and_layout_convert_to_arrow(kind: str) -> None:
     numbers = np.arange(6).astype(kind)
     for values in (numbers, numbers[::2], numbers[:0]):
         assert array_from_numpy(values).equals(pa.array(values))
+        is_missing = np.arange(len(values)) % 3 == 1
+        assert array_from_numpy(values, is_missing).equals(pa.array(values, mask=is_missing))
 
 
 # -- Column arrays -----------------------------------------------------------------------------------------------------

@@ -48,6 +48,15 @@ def test_the_likelihood_of_a_mixture_is_that_found_by_hand() -> None:
     assert at.value == pytest.approx(np.log(3 / 8), rel=1e-14)
 
 
+def test_large_and_small_tables_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over the sets of a person and over the rows of a set are sparse products in large tables."""
+    mixture, x = make(3, 2, persons=7)
+    small = mixture.hessian(x)
+    for module in ("pcmcnet.data.columns.ragged", "pcmcnet.models.logit.latent_class_likelihood"):
+        monkeypatch.setattr(f"{module}.SPARSE_PRODUCT", 0)
+    np.testing.assert_allclose(make(3, 2, persons=7)[0].hessian(x), small, rtol=1e-12, atol=1e-12)
+
+
 def test_the_likelihood_of_a_person_is_that_found_by_hand() -> None:
     """One person chooses the same twice: 1/2 (1/2)^2 + 1/2 (1/4)^2 = 5/32, and 4/5 of it belong to the first class.
 

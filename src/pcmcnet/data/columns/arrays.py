@@ -150,8 +150,9 @@ def _concat_contents(first: Contents, second: Contents) -> Contents:
 
 
 # -- Arrow numbers -----------------------------------------------------------------------------------------------------
-# Conversion to NumPy and back. Numbers without missing values become views through DLPack: Arrow's own conversion
-# imports pandas if it is installed, which takes a quarter of a second.
+# Conversion to NumPy and back. Numbers without missing values become views through DLPack, and NumPy arrays become
+# buffers. Arrow's own functions (``to_numpy``, ``pa.array``, ``pa.scalar``) import pandas if it is installed, which
+# takes as long as reading a table of many thousand rows.
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -188,7 +189,8 @@ def array_to_numpy(values: pa.Array) -> NDArray[Any]:
     return np.from_dlpack(values)
 
 
-def array_from_numpy(values: NDArray[Any]) -> pa.Array:
-    """Return a NumPy array of numbers as an Arrow array that shares its memory."""
+def array_from_numpy(values: NDArray[Any], is_missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return a NumPy array of numbers as an Arrow array that shares its memory, with missing values where marked."""
     array = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [None, pa.py_buffer(array)])
+    buffers = [None if is_missing is None else pa.py_buffer(np.packbits(~is_missing, bitorder="little"))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [*buffers, pa.py_buffer(array)])

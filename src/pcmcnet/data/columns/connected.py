@@ -25,16 +25,37 @@ def connected_groups(items: Ints, offsets: Ints, n: int) -> Ints:  # (N,), (S + 
     array([0, 1, 0, 0, 1])
     """
     first = np.repeat(items[offsets[:-1]], np.diff(offsets))  # linking all items of a set to its first one is enough
-    return connected_components(first, items, n, strong=False)
+    return connected_components(first, items, n)
 
 
-def connected_components(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
-    """Return the index (n,) of the connected component of each node, given the ends of the edges."""
-    from scipy.sparse import coo_array
+def connected_components(left: Ints, right: Ints, n: int) -> Ints:  # (E,), (E,) -> (n,)
+    """Return the index of the connected component of each node, given the ends of the edges.
+
+    Examples
+    --------
+    >>> connected_components(np.array([3, 4]), np.array([4, 1]), 5)
+    array([0, 1, 2, 1, 1])
+    """
+    parent = np.arange(n)  # never larger than the node
+    while True:
+        a, b = parent[left], parent[right]
+        if (a == b).all():
+            break
+        # 1. Attach the larger root of each edge to the smallest root that an edge connects it with.
+        np.minimum.at(parent, np.maximum(a, b), np.minimum(a, b))
+        # 2. Shorten all paths, so that the parent of each node is a root again.
+        while not np.array_equal(grandparent := parent[parent], parent):
+            parent = grandparent
+    return np.unique(parent, return_inverse=True)[1].astype(np.int64, copy=False)
+
+
+def strong_components(left: Ints, right: Ints, n: int) -> Ints:  # (E,), (E,) -> (n,)
+    """Return the index of the strongly connected component of each node, given the start and end of each edge."""
+    from scipy.sparse import coo_array  # slow to import
     from scipy.sparse.csgraph import connected_components as components_of
 
     graph = coo_array((np.ones(len(left)), (left, right)), shape=(n, n))
-    _, components = components_of(graph, directed=strong, connection="strong")
+    _, components = components_of(graph, directed=True, connection="strong")
     return np.asarray(components, np.int64)
 
 

@@ -46,9 +46,10 @@ def distinct(column: pa.ChunkedArray) -> DistinctValues:
     """Return the distinct values of a column, or raise an ``UNREADABLE`` exception if they cannot be compared."""
     kind = value_type(column.type)
     if pa.types.is_null(kind):
-        return DistinctValues(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
+        return DistinctValues(np.full(len(column), -1, np.int32), pa.nulls(0, pa.string()))
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        column = pc.add(column.cast(kind), pa.scalar(0.0, kind))  # turns -0.0 into 0.0
+        zero = array_from_numpy(np.zeros(1, kind.to_pandas_dtype()))[0]
+        column = pc.add(column.cast(kind), zero)  # turns -0.0 into 0.0
     if pa.types.is_dictionary(column.type):
         encoded = _one_dictionary(column)
         words = encoded.dictionary
@@ -224,7 +225,7 @@ def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if len(numbers) and pc.max(pc.abs(numbers)).as_py() < 2**30:
         numbers = numbers.cast(pa.int32())
     is_missing = codes < 0
-    return pa.chunked_array([numbers.take(pa.array(codes, mask=is_missing if is_missing.any() else None))])
+    return pa.chunked_array([numbers.take(array_from_numpy(codes, is_missing if is_missing.any() else None))])
 
 
 def formats_for_copy(

@@ -13,7 +13,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
@@ -99,6 +98,8 @@ def _from_mapping(table: Mapping[Any, Any], columns: Sequence[str] | None, names
 
 
 def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> pa.Table:
+    import narwhals as nw  # files are read without it
+
     try:
         frame = nw.from_native(table, pass_through=True)
         if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
@@ -114,7 +115,13 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
         eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
         if nw.Object not in eager.collect_schema().dtypes():
             return eager.to_arrow()
-        return pa.table({name: _from_series(name, eager[name], name in names) for name in requested})
+        arrays = {}
+        for name in requested:
+            is_object = eager[name].dtype == nw.Object
+            arrays[name] = (
+                _to_arrow(name, eager[name].to_list(), name in names) if is_object else eager[name].to_arrow()
+            )
+        return pa.table(arrays)
     except SchemaError:
         raise
     except Exception as error:  # each library has its own exceptions
@@ -130,10 +137,6 @@ def _require_outside_index(columns: Sequence[str], present: Sequence[str], table
             raise SchemaError(
                 f"the table has no column {name!r}, but its index has this name: pass table.reset_index()."
             )
-
-
-def _from_series(name: str, series: Any, is_name: bool) -> Any:
-    return _to_arrow(name, series.to_list(), is_name) if series.dtype == nw.Object else series.to_arrow()
 
 
 def _to_arrow(name: str, values: Any, is_name: bool) -> Any:

@@ -413,7 +413,7 @@ def object_array(contents: list[Any]) -> NDArray[Any]:
 
 def mostly_match(texts: pa.Array, pattern: str) -> bool:
     """Return True if nearly all texts match a pattern."""
-    return bool(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False).mean() >= _NEARLY_ALL)
+    return bool(pc.mean(pc.match_substring_regex(texts, pattern)).as_py() >= _NEARLY_ALL)
 
 
 def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: str, remedy: str) -> list[Any]:

@@ -154,7 +154,7 @@ class TextKind(Kind):
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Recognise texts by their mean number of words, which is larger than for names."""
-        count = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
+        count = pc.mean(pc.count_substring_regex(texts, r"\S+")).as_py()
         hint = f"declare kinds={{{column!r}: 'text'}} to read them as texts"
         is_text_column = len(texts) > _MAX_CATEGORIES and count >= _MIN_TEXT_WORDS
         return (f"texts of {count:.0f} words on average", hint) if is_text_column else None

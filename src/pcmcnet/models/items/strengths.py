@@ -30,7 +30,7 @@ from torch import Tensor
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.connected import connected_components, connected_groups, sizes_text
+from pcmcnet.data.columns.connected import connected_groups, sizes_text, strong_components
 from pcmcnet.data.columns.ragged import log_softmax_by_set, spread, sum_by_set
 from pcmcnet.data.subsets import take_sets
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
@@ -734,7 +734,7 @@ def require_finite_strengths(sets: DistinctSets, items: tuple[str, ...], groups:
     # Estimates are finite if the directed graph of wins is strongly connected within each group (Ford, 1957).
     left, right = sets.pairs()
     wins = sets.counts[left] > 0
-    strong = connected_components(sets.items[left[wins]], sets.items[right[wins]], len(items), strong=True)
+    strong = strong_components(sets.items[left[wins]], sets.items[right[wins]], len(items))
     sizes = np.bincount(strong)
     is_whole = sizes[strong] == np.bincount(groups)[groups]
     if not is_whole.all():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.data.columns.ragged import SPARSE_PRODUCT
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import (
@@ -142,6 +143,9 @@ class LatentClassLikelihood:
 
     def _by_person(self, values: Floats) -> Floats:  # (R, A) -> (N, A)
         """Return the sum over the choice sets of each person."""
+        if values.size < SPARSE_PRODUCT:
+            chooser, n = self.persons[self.sets.sets], len(self.covariates)
+            return np.column_stack([np.bincount(chooser, column, n) for column in values.T])
         sums: Floats = self._of_persons @ values
         return sums
 

@@ -21,8 +21,10 @@ Parameters that are fixed or on the boundary are treated as known, so H and g_s 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -295,12 +297,10 @@ class Estimates:
 
 def z_test(difference: float, error: float) -> tuple[float, float]:
     """Return the z-statistic and its two-sided p-value."""
-    from scipy.special import ndtr
-
     if error == 0:
         return float("inf") if difference else 0.0, 0.0 if difference else 1.0
     z = difference / error
-    return float(z), float(2 * ndtr(-abs(z)))
+    return float(z), math.erfc(abs(z) / math.sqrt(2))
 
 
 def infer(
@@ -482,10 +482,8 @@ def estimate_rows(
     estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()
 ) -> list[EstimateRow]:
     """Return a row for each coefficient, without standard errors for ``calibrated`` coefficients."""
-    from scipy.special import ndtri
-
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
-    quantile, std_errors = float(ndtri((1 + level) / 2)), estimates.standard_errors(errors)
+    quantile, std_errors = NormalDist().inv_cdf((1 + level) / 2), estimates.standard_errors(errors)
     states = dict.fromkeys(estimates.unbounded, NO_ESTIMATE)
     states |= dict.fromkeys(estimates.fixed, "fixed") | dict.fromkeys(estimates.at_bound, "at its bound")
     states |= dict.fromkeys(calibrated, "calibrated")
