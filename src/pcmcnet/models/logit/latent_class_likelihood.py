@@ -141,8 +141,15 @@ class LatentClassLikelihood:
         shape = len(self.covariates), len(chooser)
         return csr_array((np.ones(len(chooser)), (chooser, np.arange(len(chooser)))), shape)
 
+    @cached_property
+    def _is_one_set_each(self) -> bool:
+        """Whether set r is the only one of person r."""
+        return np.array_equal(self.persons[self.sets.sets], np.arange(len(self.covariates)))
+
     def _by_person(self, values: Floats) -> Floats:  # (R, A) -> (N, A)
         """Return the sum over the choice sets of each person."""
+        if self._is_one_set_each:
+            return values
         if values.size < SPARSE_PRODUCT:
             chooser, n = self.persons[self.sets.sets], len(self.covariates)
             return np.column_stack([np.bincount(chooser, column, n) for column in values.T])
