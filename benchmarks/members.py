@@ -33,9 +33,9 @@ def main() -> list[Row]:
     return table.rows
 
 
-def parts(name: str) -> Iterator[tuple[ChoiceData, ChoiceData]]:
+def parts(name: str, splits: int = SPLITS) -> Iterator[tuple[ChoiceData, ChoiceData]]:
     """Yield training and test parts of a table, for each random split."""
-    for seed in range(SPLITS):
+    for seed in range(splits):
         if name in SIMULATED:
             shape, sets = SIMULATED[name]
             data = shape.data(sets + TEST, seed)
