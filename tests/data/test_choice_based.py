@@ -39,6 +39,20 @@ def test_weights_multiply_those_of_the_table() -> None:
     np.testing.assert_allclose(data.weights, [1.2, 3.0, 1.0, 4.8], rtol=1e-12)
 
 
+def test_robust_errors_treat_the_sizes_of_the_strata_as_fixed() -> None:
+    """With constants alone, the scores of a stratum are equal, so the weighted estimates have no error at all.
+
+    The estimates are log(Q_i / Q_car) whatever the sample, so this is right. A slope still has an error.
+    """
+    data = pn.wesml(sample(*MODES * 40), SHARES)
+    model = pn.MNL(reference="car").fit(data)
+    assert max(model.standard_errors("robust").values()) < 1e-6
+    assert min(model.standard_errors("classical").values()) > 0.1
+    # The stratum stays with the sets of a part.
+    part = data.subset(np.arange(60))
+    assert max(pn.MNL(reference="car").fit(part).standard_errors().values()) < 1e-6
+
+
 def test_weighted_constants_have_the_shares_of_the_population() -> None:
     """A logit with constants alone reproduces the weighted shares: its constants are log(Q_i / Q_car)."""
     model = pn.MNL(reference="car").fit(pn.wesml(sample(*MODES * 40), SHARES))

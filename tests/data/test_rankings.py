@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import InputError, SchemaError
-from pcmcnet.models import MNL, BradleyTerry, LatentClassMNL, PCMCNet, Uniform
+from pcmcnet.models import MNL, BradleyTerry, ChoiceModel, LatentClassMNL, MixedMNL, PCMCNet, Uniform
 
 UNRANKED = None
 
@@ -228,6 +228,60 @@ def test_profiles_without_labels_and_items_without_features_have_a_worst() -> No
     items = read(table(*[[1, UNRANKED, UNRANKED, -1]] * 3, *[[-1, 1, UNRANKED, UNRANKED]] * 2), features=[])
     strengths = BradleyTerry().fit(items, progress=False).predict_proba(items)
     assert np.isfinite(strengths).all()
+
+
+def test_wide_tables_of_items_need_no_features() -> None:
+    rows = {"best": ["b", "a", "b"], "worst": ["d", "c", "c"]}
+    data = ChoiceData.from_wide(rows, chosen="best", worst="worst", alternatives=list("abcd"))
+    assert shown(data)[:3] == ["b|acd", "a|d", "c|d"]
+    assert data.features == {}
+    again = ChoiceData.from_schema(rows, Schema.from_dict(data.schema.to_dict()))
+    assert again.fingerprint() == data.fingerprint()
+    assert np.isfinite(BradleyTerry().fit(data, progress=False).predict_proba(data)).all()
+
+
+def test_best_and_worst_attributes_of_a_profile_recover_the_values_of_the_levels() -> None:
+    """Case 2: a profile has one of two levels of each of four attributes, and each level is an alternative.
+
+    The difference between the best and the worst level depends on the sum of both values, so values are relative to
+    the reference level.
+    """
+    rng = np.random.default_rng(0)
+    names = [f"{attribute}: {level}" for attribute in ("price", "taste", "size", "brand") for level in ("low", "high")]
+    values = dict(zip(names, (1.0, -1.0, -0.5, 0.8, 0.0, 0.3, -0.2, 0.6), strict=True))
+    rows: dict[str, list[Any]] = {"task": [], "item": [], "place": []}
+    for task in range(600):
+        levels = [names[2 * k + rng.integers(2)] for k in range(4)]
+        v = np.array([values[level] for level in levels])
+        best = int((v + rng.gumbel(size=4)).argmax())
+        worst = int(np.where(np.arange(4) == best, -np.inf, -v + rng.gumbel(size=4)).argmax())
+        rows["task"] += [task] * 4
+        rows["item"] += levels
+        rows["place"] += [{best: 1, worst: -1}.get(k, UNRANKED) for k in range(4)]
+    model = MNL(reference="size: low").fit(read(rows, features=[]))
+    errors = model.standard_errors()
+    assert len(model.coefficients) == 7
+    for name, estimate in model.coefficients.items():
+        truth = values[name.removeprefix("constant[").removesuffix("]")]
+        assert abs(estimate - truth) < 3 * errors[name]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [MixedMNL(draws=10), MixedMNL(classes=2, draws=10, starts=1), LatentClassMNL(classes=2, starts=1)],
+    ids=["mixed", "mixed with classes", "latent classes"],
+)
+def test_models_of_persons_refuse_a_worst_among_four_or_more(model: ChoiceModel) -> None:
+    """Best and worst of three are a full ranking, which these models support."""
+    answers = best_worst(30, 0) | {"person": np.repeat(np.arange(30) // 5, 5)}
+    data = read(answers, features=["price", "size"], person="person")
+    with pytest.raises(InputError, match=r"with a worst alternative among four or more.*Read the best choices only"):
+        model.fit(data, progress=False)
+    answers = {name: np.asarray(values, object)[np.arange(150) % 5 < 3].tolist() for name, values in answers.items()}
+    answers |= {"place": [1, UNRANKED, -1] * 30, "price": [float(p) for p in answers["price"]]}
+    three = read(answers, features=["price"], person="person")
+    assert (three.weights == 1).all()
+    assert model.fit(three, progress=False).num_parameters
 
 
 # -- the likelihood -------------------------------------------------------------------------------------------------

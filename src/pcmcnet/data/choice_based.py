@@ -7,6 +7,14 @@ from its share Q_i in the population. The weighted exogenous sample maximum like
 
 It is consistent for any model. Weighted scores do not have the covariance of the Hessian, so standard errors have to be
 robust, as those of the logits are by default if weights differ from 1.
+
+The numbers of choices of each alternative in the sample are fixed by the design, or H_i is estimated by them. In both
+cases, the sum of the weighted scores g_s varies only within the strata of the choices, and its covariance is
+
+    sum over i of sum over s with y_s = i of (g_s - mean_i g) (g_s - mean_i g)'
+
+(Manski and Lerman, 1977; Imbens and Lancaster, 1996). The outer product of the scores without the means of the strata
+would be larger, above all for the constants. The stratum of each choice set is stored with the table.
 """
 
 from __future__ import annotations
@@ -16,9 +24,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 
+STRATUM = "sampling_stratum"  # kept column with the choice, by which the sets were sampled
 _SUM_ROUNDING = 1e-3  # shares are often written in per cent with one decimal
 
 
@@ -36,7 +47,8 @@ def wesml(data: ChoiceData, shares: Mapping[str, float]) -> ChoiceData:
     -------
     ChoiceData
         The same choice sets. Their weights are multiplied by the ratio of the share in the population to the (weighted)
-        share in the sample, so that the sum of the weights does not change.
+        share in the sample, so that the sum of the weights does not change. The kept column ``sampling_stratum``
+        contains the choice; logits use it for robust errors if the table has no persons.
 
     Raises
     ------
@@ -78,4 +90,13 @@ def wesml(data: ChoiceData, shares: Mapping[str, float]) -> ChoiceData:
         raise InputError(f"shares: expected shares that sum to 1, got a sum of {total:g}.")
     # 3. Multiply the weights.
     ratios = np.array([population[name] / total / sample[name] if name in sample else 1.0 for name in names])
-    return replace(data, weights=data.weights * ratios[codes])
+    strata = data.labels.take(data.offsets[:-1] + chosen)
+    return replace(data, weights=data.weights * ratios[codes], keep={**data.keep, STRATUM: strata})
+
+
+def sampling_strata(data: ChoiceData) -> Ints | None:  # -> (S,)
+    """Return the stratum by which each choice set was sampled, or None if the table has none or has persons."""
+    column = data.keep.get(STRATUM)
+    if not isinstance(column, Categorical) or data.schema.group_column is not None:
+        return None
+    return column.codes.astype(np.int64)

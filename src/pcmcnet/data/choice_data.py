@@ -330,7 +330,7 @@ class ChoiceData:
         rank: str | Mapping[Any, str | float] | None = None,
         counts: str | Mapping[Any, str | float] | None = None,
         alternatives: Sequence[str | int] | Mapping[Any, Any],
-        features: Mapping[str, str | Mapping[Any, str | float]],
+        features: Mapping[str, str | Mapping[Any, str | float]] | None = None,
         individual: Sequence[str] = (),
         available: str | Mapping[Any, str | float] | None = None,
         weight: str | None = None,
@@ -366,9 +366,10 @@ class ChoiceData:
         alternatives : list or dict
             Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``, or a
             mapping from each label to its value in ``chosen``.
-        features : dict
+        features : dict, optional
             Columns of each feature: a template such as ``"{alternative}_TT"``, or a mapping from each label to a
-            column name or to a number that applies to every row.
+            column name or to a number that applies to every row. If None (default), alternatives have labels alone, as
+            the items of a best-worst question.
         individual : list of str, optional
             Columns that apply to all alternatives of a row, such as features of the chooser (none by default).
         available : str or dict, optional
@@ -435,7 +436,7 @@ class ChoiceData:
             rank=rank,
             counts=counts,
             alternatives=alternatives,
-            features=features,
+            features={} if features is None else features,
             individual=individual,
             available=available,
             weight=weight,

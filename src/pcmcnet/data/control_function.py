@@ -33,7 +33,7 @@ from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.outside import with_blank_outside_features
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
-from pcmcnet.reports.formats import ResultContent, Summary
+from pcmcnet.reports.formats import Summary, SummaryMixin
 from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
 
@@ -50,7 +50,7 @@ def residual_name(price: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ControlFunction:
+class ControlFunction(SummaryMixin):
     """First stage of a control function, returned by :func:`control_function` and printed as a table.
 
     Attributes
@@ -165,17 +165,6 @@ class ControlFunction:
         table = pa.table({name: list(values) for name, values in columns.items()})
         return data_frame(table, index="regressor", instead="coefficients and covariance")
 
-    def _content(self) -> ResultContent:
-        return self.summary()._content()
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.summary().to_html()
-
 
 def control_function(data: ChoiceData, price: str, *, instruments: Sequence[str]) -> ControlFunction:
     """Estimate the first stage of a control function: regress an endogenous price on instruments.
@@ -219,22 +208,7 @@ def control_function(data: ChoiceData, price: str, *, instruments: Sequence[str]
     # 1. Check the arguments.
     if not isinstance(data, ChoiceData):
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
-    if isinstance(instruments, str):
-        raise InputError(f"instruments: expected a list of columns, got {instruments!r}: write [{instruments!r}].")
-    instruments = tuple(dict.fromkeys(instruments))
-    if not instruments:
-        raise InputError(
-            "instruments: expected at least one column, got none. Name columns that change the price but not the "
-            "utility, such as costs."
-        )
-    for role, name in (("price", price), *(("instruments", name) for name in instruments)):
-        if not isinstance(data.features.get(name), Numeric):
-            raise SchemaError(
-                f"{role}: {name!r} is not a numeric feature: read the table with features=[..., {name!r}]."
-                + did_you_mean(name, [n for n, column in data.features.items() if isinstance(column, Numeric)])
-            )
-    if price in instruments:
-        raise InputError(f"instruments: {price!r} is the price itself: name columns that change the price.")
+    instruments = require_instruments(data, price, instruments)
     if residual_name(price) in (*data.schema.features, *data.schema.individual):
         raise SchemaError(f"the table already has a column {residual_name(price)!r}: rename it.")
     # 2. Estimate.
@@ -242,6 +216,45 @@ def control_function(data: ChoiceData, price: str, *, instruments: Sequence[str]
     for caveat in stage.caveats:
         log.warning("%s", caveat)
     return stage
+
+
+def require_instruments(
+    data: ChoiceData, price: str, instruments: Sequence[str], *, without: str = ""
+) -> tuple[str, ...]:
+    """Return the distinct instruments, or raise an error if they or the price do not fit the table.
+
+    Parameters
+    ----------
+    data, price, instruments
+        As in :func:`control_function`.
+    without
+        What to do without instruments, added to the message. Default: nothing.
+
+    Raises
+    ------
+    SchemaError
+        If the price or an instrument is not a numeric feature.
+    InputError
+        If there is no instrument, or the price is one.
+    """
+    if isinstance(instruments, str):
+        raise InputError(f"instruments: expected a list of columns, got {instruments!r}: write [{instruments!r}].")
+    names = tuple(dict.fromkeys(instruments))
+    if not names:
+        raise InputError(
+            f"instruments: expected at least one column, got none. Name columns that change the price but not the "
+            f"utility, such as costs{without}."
+        )
+    if price in names:
+        raise InputError(f"instruments: {price!r} is the price itself: name columns that change the price.")
+    numeric = [name for name, column in data.features.items() if isinstance(column, Numeric)]
+    for role, name in (("price", price), *(("instruments", name) for name in names)):
+        if name not in numeric:
+            raise SchemaError(
+                f"{role}: {name!r} is not a numeric feature of the table: read the table with features=[..., {name!r}]."
+                + did_you_mean(name, numeric)
+            )
+    return names
 
 
 # -- First stage -------------------------------------------------------------------------------------------------------

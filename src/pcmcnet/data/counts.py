@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data.columns.arrays import take
 from pcmcnet.data.columns.ragged import consecutive_indices, sum_by_set
+from pcmcnet.data.subsets import repeated_sets
 from pcmcnet.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,21 +62,11 @@ def choices_of_counts(fields: dict[str, Any], counts: Floats) -> dict[str, Any]:
     of = set_of[chosen]  # (S',) markets
     sizes = np.diff(offsets)[of]
     flat = consecutive_indices(offsets[of], sizes)
-    number = np.arange(len(of)) - np.searchsorted(of, of)
     # 2. The columns of these choice sets.
-    return fields | {
+    return repeated_sets(fields, of, flat) | {
         "offsets": np.concatenate([[0], np.cumsum(sizes)]),
-        "set_ids": np.array([f"{fields['set_ids'][s]}/{k + 1}" for s, k in zip(of, number, strict=True)], object),
         "chosen": chosen - offsets[of],
         "weights": fields["weights"][of] * counts[chosen],
-        "features": take(fields["features"], flat),
-        "labels": None if fields["labels"] is None else fields["labels"].take(flat),
-        "individual": take(fields["individual"], of),
-        "keep": take(fields["keep"], of),
-        "rows": np.arange(len(flat)),
-        "hidden_rows": np.empty(0, np.int64),
-        "hidden_sets": np.empty(0, np.int64),
-        "added": 0,
     }
 
 

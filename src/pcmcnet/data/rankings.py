@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.data.columns.arrays import take
 from pcmcnet.data.columns.ragged import spread
+from pcmcnet.data.subsets import repeated_sets
 
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
@@ -166,20 +166,10 @@ def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
     changes = (np.diff(column, prepend=-2) != 0 for column in (set_of[flat], stage, other))
     begin = np.flatnonzero(np.logical_or.reduce([*changes]))
     of = set_of[flat[begin]]  # (S',) rankings
-    number = np.arange(len(of)) - np.searchsorted(of, of)
-    return fields | {
+    return repeated_sets(fields, of, flat) | {
         "offsets": np.append(begin, len(flat)),
-        "set_ids": np.array([f"{fields['set_ids'][s]}/{k + 1}" for s, k in zip(of, number, strict=True)], object),
         "chosen": np.flatnonzero(is_chosen) - begin,
         "weights": fields["weights"][of] * factor[begin],
-        "features": take(fields["features"], flat),
-        "labels": None if fields["labels"] is None else fields["labels"].take(flat),
-        "individual": take(fields["individual"], of),
-        "keep": take(fields["keep"], of),
-        "rows": np.arange(len(flat)),
-        "hidden_rows": np.empty(0, np.int64),
-        "hidden_sets": np.empty(0, np.int64),
-        "added": 0,
     }
 
 

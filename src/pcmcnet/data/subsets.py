@@ -181,6 +181,35 @@ def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[s
     }
 
 
+def repeated_sets(fields: dict[str, Any], of: Ints, flat: Ints) -> dict[str, Any]:  # ..., (S',), (N',)
+    """Return the fields of several choice sets made of each set, without their offsets, choices and weights.
+
+    The id of a new set is the id of the set that it is made of, followed by ``/1``, ``/2`` and so on. The rows are
+    renumbered, with one row per alternative of each new set.
+
+    Parameters
+    ----------
+    fields
+        The fields of a ``ChoiceData``.
+    of
+        Set that each new set is made of, in ascending order.
+    flat
+        Alternatives of the new sets.
+    """
+    number, labels = np.arange(len(of)) - np.searchsorted(of, of), fields["labels"]
+    return fields | {
+        "set_ids": np.array([f"{fields['set_ids'][s]}/{k + 1}" for s, k in zip(of, number, strict=True)], object),
+        "features": take(fields["features"], flat),
+        "labels": None if labels is None else labels.take(flat),
+        "individual": take(fields["individual"], of),
+        "keep": take(fields["keep"], of),
+        "rows": np.arange(len(flat)),
+        "hidden_rows": np.empty(0, np.int64),
+        "hidden_sets": np.empty(0, np.int64),
+        "added": 0,
+    }
+
+
 def take_alternatives(data: ChoiceData, flat: Ints, offsets: Ints, chosen: Ints) -> dict[str, Any]:
     """Return the fields of the same sets with only some of their alternatives, as if the table had only their rows.
 

@@ -30,13 +30,13 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns.arrays import Categorical, Numeric
+from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.data.columns.ragged import spread, sum_by_set
-from pcmcnet.data.control_function import WEAK_F
+from pcmcnet.data.control_function import WEAK_F, require_instruments
 from pcmcnet.data.counts import markets
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 from pcmcnet.models.logit.standard_errors import FEW_CLUSTERS, z_test
-from pcmcnet.reports.formats import ResultContent, Summary
+from pcmcnet.reports.formats import Summary, SummaryMixin
 from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
 
@@ -46,7 +46,7 @@ _MIN_PIVOT = 1e-8  # relative size of the smallest singular value of scaled colu
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class BerryEstimates:
+class BerryEstimates(SummaryMixin):
     """Result of :func:`berry_inversion`, printed as a table.
 
     Attributes
@@ -151,17 +151,6 @@ class BerryEstimates:
         table = pa.table({name: list(values) for name, values in columns.items()})
         return data_frame(table, index="coefficient", instead="coefficients and standard_errors")
 
-    def _content(self) -> ResultContent:
-        return self.summary()._content()
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.summary().to_html()
-
 
 def berry_inversion(
     data: ChoiceData, price: str = "price", *, instruments: Sequence[str], outside: str = "none"
@@ -259,19 +248,8 @@ def _require_arguments(data: ChoiceData, price: str, instruments: Sequence[str],
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
     if data.schema.counts is None or data.labels is None:
         raise SchemaError("expected markets with labels: read the table with counts=<column> and alternative=<column>.")
-    if isinstance(instruments, str):
-        raise InputError(f"instruments: expected a list of columns, got {instruments!r}: write [{instruments!r}].")
-    if not (names := tuple(dict.fromkeys(instruments))):
-        raise InputError(
-            "instruments: expected at least one column, got none. Name columns that change the price but not the "
-            "utility, such as costs; if prices are exogenous, fit pn.MNL to the counts."
-        )
-    if price in names:
-        raise InputError(f"instruments: {price!r} is the price itself: name columns that change the price.")
-    numeric = [name for name, column in data.features.items() if isinstance(column, Numeric)]
-    for role, name in (("price", price), *(("instruments", name) for name in names)):
-        if name not in numeric:
-            raise SchemaError(f"{role}: {name!r} is not a numeric feature of the table." + did_you_mean(name, numeric))
+    without = "; if prices are exogenous, fit pn.MNL to the counts"
+    names = require_instruments(data, price, instruments, without=without)
     if outside not in data.labels.categories:
         raise InputError(f"outside: {outside!r} is not a label." + did_you_mean(outside, data.labels.categories))
     return names

@@ -22,6 +22,7 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.choice_based import sampling_strata
 from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
@@ -258,7 +259,8 @@ class LatentClassMNL(LogitModel, LatentClasses):
         )
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
         within, sizes = mixture.within, equivalent_sizes(sets)
-        estimates = infer(maximum, within, sets.weights, sizes, clusters, constants_log_likelihood=constants)
+        rest = (clusters, None, constants, sampling_strata(sets))
+        estimates = infer(maximum, within, sets.weights, sizes, *rest)
         # Find coefficients that the likelihood pushes to infinity and only the prior keeps finite.
         diverges = diverges_without_prior(
             mixture.objective,

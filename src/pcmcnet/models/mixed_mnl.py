@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.choice_based import sampling_strata
 from pcmcnet.data.columns.ragged import consecutive_indices, spread
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
@@ -465,34 +466,15 @@ class MixedPredictions(LogitModel, KnownPeople):
         names = tuple(f"wtp[{mixing.labels[k]}]" for k in shown)
         return ConditionalCoefficients(ids, names, means[:, shown], deviations[:, shown])
 
-    def predict_proba_given(self, data: Any, history: Any) -> Floats:
-        """Return choice probabilities for persons whose earlier choices are known.
-
-        The draws of a person are weighted by the likelihood of the earlier choices, as in :meth:`conditional`.
-
-        Parameters
-        ----------
-        data
-            Choice sets to predict, or a table with the columns of the model's schema and the person column.
-        history
-            Earlier choice sets with known choices, as choice sets or as a table. Persons without earlier choices are
-            predicted as new people.
-
-        Returns
-        -------
-        Probabilities (n_rows,) in the order of the rows, with 0 for unavailable rows.
-
-        Raises
-        ------
-        InputError
-            If each choice set has its own coefficients, or a table has no person column.
-        """
+    def _require_persons_of_model(self) -> None:
         if self.schema.person is None or self.config.by == "set":
             raise InputError(
                 "earlier choices can be used only if each person has one set of coefficients: read the table with "
                 "person=<column> and fit with by='person'."
             )
-        sets, earlier = self._read_people(data), self._read_history(history)
+
+    def _proba_given(self, sets: ChoiceData, earlier: ChoiceData) -> Floats:
+        # The draws of a person are weighted by the likelihood of the earlier choices, as in `conditional`.
         persons = self._persons(earlier, None)
         index = {person: n for n, person in enumerate(persons_of(earlier)[persons.first])}
         of_set = np.array([index.get(person, -1) for person in persons_of(sets)], np.int64)
@@ -508,7 +490,7 @@ class MixedPredictions(LogitModel, KnownPeople):
         weights = posterior_weights(x, offsets, chosen, coefficients, persons.number, prior)
         p = mean_probabilities(self._columns(later), later.offsets, coefficients, of_set[known], weights)
         out[consecutive_indices(sets.offsets[known], sets.sizes[known])] = p
-        return sets.to_rows(out)
+        return out
 
     def _person_coefficients(self, sets: ChoiceData, persons: Persons) -> Floats:  # -> (P, K, R)
         """Return the draws of the coefficients of each person, as in the fit."""
@@ -934,7 +916,8 @@ class MixedMNL(MixedPredictions):
         constants = self._constants_log_likelihood(design, plain, sets.weights)
         is_one = [name in mixing.scales or name.startswith("lambda[") for name in within.names]
         null = np.array(is_one, np.float64)
-        estimates = infer(best, within, sets.weights, sets.sizes, clusters, null, constants)
+        rest = (clusters, null, constants, sampling_strata(sets))
+        estimates = infer(best, within, sets.weights, sets.sizes, *rest)
         diverges = np.flatnonzero(np.abs(matrix) @ maximum.diverges)
         estimates = estimates.with_unbounded([within.names[k] for k in diverges])
         self._warn_unbounded(estimates)

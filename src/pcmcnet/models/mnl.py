@@ -15,6 +15,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.choice_based import sampling_strata
 from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
@@ -75,7 +76,8 @@ class MNL(LogitModel):
             maximum = nonlinear_maximum(design, sets, problem, within, config.start, config.max_iter)
         # 4. Standard errors. The null hypothesis for exponents is 1.
         constants = self._constants_log_likelihood(design, problem, sets.weights)
-        estimates = infer(maximum, within, sets.weights, equivalent_sizes(sets), clusters, form.null_values, constants)
+        rest = (clusters, form.null_values, constants, sampling_strata(sets))
+        estimates = infer(maximum, within, sets.weights, equivalent_sizes(sets), *rest)
         self._warn_unbounded(estimates)
         return FittedLogit(design=design, estimates=estimates)
 

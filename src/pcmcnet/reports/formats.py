@@ -361,6 +361,28 @@ class Summary(FormatsMixin):
         return str(self)
 
 
+class SummaryMixin:
+    """Mixin that displays a result like its summary. A subclass is a dataclass without repr."""
+
+    __slots__ = ()
+
+    def summary(self) -> Summary:
+        """Return the summary of the result."""
+        raise NotImplementedError
+
+    def _content(self) -> ResultContent:
+        return self.summary()._content()
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().to_html()
+
+
 def _numbers_or_text(cells: Sequence[str]) -> Sequence[str] | list[float | None]:
     """Return the numbers in the cells of a column, or the cells if they contain other text."""
     try:

@@ -6,7 +6,6 @@ person's latent class or coefficients, so ``predict_proba_given`` uses the poste
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 class KnownPeople(ChoiceModel):
     """Base class of models that predict people whose earlier choices are known."""
 
-    @abstractmethod
     def predict_proba_given(self, data: Any, history: Any) -> Floats:
         """Return choice probabilities for persons whose earlier choices are known.
 
@@ -42,6 +40,16 @@ class KnownPeople(ChoiceModel):
         InputError
             If the model has no persons, or a table has no person column.
         """
+        self._require_persons_of_model()
+        sets, earlier = self._read_people(data), self._read_history(history)
+        return sets.to_rows(self._proba_given(sets, earlier))
+
+    def _require_persons_of_model(self) -> None:
+        """Raise InputError unless a person has the same class or coefficients in all choice sets."""
+
+    def _proba_given(self, sets: ChoiceData, earlier: ChoiceData) -> Floats:  # -> (N,)
+        """Return the probabilities of all alternatives, given earlier choice sets of the same persons."""
+        raise NotImplementedError
 
     def _read_people(self, data: Any) -> ChoiceData:
         """Return choice sets to predict with the column of persons, or raise InputError if there is none."""

@@ -185,37 +185,20 @@ class LatentClasses(KnownPeople):
         """
         return np.exp(self._log_posterior(self._read(data, chosen=True)))
 
-    def predict_proba_given(self, data: Any, history: Any) -> Floats:
-        """Return choice probabilities for persons whose earlier choices are known.
-
-        Parameters
-        ----------
-        data
-            Choice sets to predict, or a table with the columns of the model's schema and the person column.
-        history
-            Earlier choice sets with known choices, as choice sets or as a table. Persons with earlier choices get the
-            posterior class shares given these choices. Other persons get the prior class shares.
-
-        Returns
-        -------
-        Probabilities (n_rows,) in the order of the rows, with 0 for unavailable rows.
-
-        Raises
-        ------
-        InputError
-            If the latent classes of the model are not classes of persons, or a table has no person column.
-        """
+    def _require_persons_of_model(self) -> None:
         if self.schema.person is None or self.classes_by == "set":
             raise InputError(
                 "earlier choices can be used only if each person belongs to one latent class: read the table with "
                 "person=<column> and fit with by='person'."
             )
-        sets, earlier = self._read_people(data), self._read_history(history)
+
+    def _proba_given(self, sets: ChoiceData, earlier: ChoiceData) -> Floats:
+        # Persons with earlier choices get the posterior class shares given these choices, others the prior shares.
         log_pi = self._log_membership(sets)
         log_posterior = dict(zip(persons_of(earlier), self._log_posterior(earlier), strict=True))
         for s, person in enumerate(persons_of(sets)):
             log_pi[s] = log_posterior.get(person, log_pi[s])
-        return sets.to_rows(np.exp(self._mix_classes(sets, log_pi)))
+        return np.exp(self._mix_classes(sets, log_pi))
 
     def _log_posterior(self, sets: ChoiceData) -> Floats:
         picked = sets.offsets[:-1] + sets.require_chosen("the shares given the choices")

@@ -20,6 +20,7 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.choice_based import sampling_strata
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
@@ -362,7 +363,8 @@ class NestModel(LogitModel):
         null = np.zeros(len(values))
         null[: likelihood.K], null[likelihood.logsums] = design.form.null_values, 1.0
         constants = self._constants_log_likelihood(design, plain, sets.weights)
-        estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, null, constants)
+        rest = (clusters, null, constants, sampling_strata(sets))
+        estimates = infer(maximum, within, sets.weights, sets.sizes, *rest)
         # 5. A log-sum at a limit of the search is not an estimate, nor are coefficients that diverge with it.
         estimates = mark_diverging_logsums(estimates, curvature, set(record.logsum_names) - {*(config.bounds or {})})
         self._warn_unbounded(estimates)

@@ -8,6 +8,9 @@ matrix of the estimates is
     clustered   sandwich with scores summed within clusters,     dependent choices within a cluster
                 times G / (G - 1) for G clusters
 
+In a choice-based sample (``data/choice_based.py``), the robust covariance subtracts from g_s the mean of the scores in
+the stratum of s.
+
 If all weights are multiplied by a number, the classical covariance is divided by this number, and the other two do not
 change. So with expansion weights, which are not numbers of identical choices, only the sandwich is valid.
 
@@ -311,6 +314,7 @@ def infer(
     clusters: Ints | None = None,
     null: Floats | None = None,
     constants_log_likelihood: float | None = None,
+    strata: Ints | None = None,
 ) -> Estimates:
     """Return estimates with standard errors from the maximum of a log-likelihood.
 
@@ -328,6 +332,8 @@ def infer(
         Values (K,) under the null hypotheses. Default 0.
     constants_log_likelihood
         Log-likelihood of a model with constants only, if known.
+    strata
+        Stratum (S,) by which each choice set was sampled. By default, there are no strata.
 
     Raises
     ------
@@ -336,9 +342,8 @@ def infer(
     """
     if parameters.same_as is not None:
         maximum_of_groups, null_of_groups = _of_groups(maximum, parameters, null)
-        of_groups = infer(
-            maximum_of_groups, parameters.reduced, weights, sizes, clusters, null_of_groups, constants_log_likelihood
-        )
+        rest = (clusters, null_of_groups, constants_log_likelihood, strata)
+        of_groups = infer(maximum_of_groups, parameters.reduced, weights, sizes, *rest)
         return _of_parameters(of_groups, parameters)
     names, values = parameters.names, maximum.values
     # 1. Invert the information matrix of the parameters that are neither fixed nor on the boundary.
@@ -347,7 +352,8 @@ def infer(
     inverse, unbounded = _inverse(-maximum.hessian, maximum.spread, float(weights.sum()), free)
     # 2. The inverse is the classical covariance; the robust one is the sandwich with the outer product of the scores.
     each = maximum.scores * weights[:, None]
-    covariances = {"classical": inverse, "robust": inverse @ (each.T @ each) @ inverse}
+    deviations = each if strata is None else _without_means(each, strata)
+    covariances = {"classical": inverse, "robust": inverse @ (deviations.T @ deviations) @ inverse}
     # 3. The clustered covariance first sums the scores within each cluster.
     n_clusters = None
     if clusters is not None:
@@ -393,6 +399,14 @@ def infer(
         single_weight=float(weights[is_single].sum()),
         convergence=convergence,
     )
+
+
+def _without_means(scores: Floats, strata: Ints) -> Floats:  # (S, K), (S,) -> (S, K)
+    """Return the scores minus their means within strata."""
+    sums = np.zeros((int(strata.max(initial=0)) + 1, scores.shape[1]))
+    np.add.at(sums, strata, scores)
+    means = sums / np.maximum(np.bincount(strata, minlength=len(sums)), 1)[:, None]
+    return np.asarray(scores - means[strata])
 
 
 def _of_groups(maximum: Maximum, parameters: Parameters, null: Floats | None) -> tuple[Maximum, Floats | None]:
