@@ -43,6 +43,7 @@ from pcmcnet.datasets import airline
 from pcmcnet.models import PCMCNet
 
 CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # TURN: seconds
+RESET = 0  # status of a request whose connection was closed without a response
 PER_KIND = 10  # clients with small requests, and clients with each kind of large request
 MARKET_SETS = 1_000  # in a market: 3 MB, so that the bodies of all clients are accepted at the same time
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
@@ -97,12 +98,17 @@ async def load(address: str, bodies: list[bytes], clients: int, seconds: float) 
         reader, writer = await asyncio.open_connection(host, int(port))
         turn = k
         while (began := time.perf_counter()) < until:
-            writer.write(bodies[turn % len(bodies)])
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+            turn += clients
+            try:
+                writer.write(bodies[turn % len(bodies)])
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+            except (ConnectionError, asyncio.IncompleteReadError):
+                statuses[RESET] += 1
+                reader, writer = await asyncio.open_connection(host, int(port))
+                continue
             latencies.append(time.perf_counter() - began)
             statuses[int(head.split()[1])] += 1
-            turn += clients
         writer.close()
         await writer.wait_closed()
 

@@ -67,7 +67,7 @@ def test_the_length_of_a_body_is_limited(net: PCMCNet, make_client: Any) -> None
     for content in (b" " * 1_001, chunks()):
         answer = client.post("/v1/probabilities", content=content, headers=JSON)
         assert (answer.status_code, answer.json()["error"]) == (413, message)
-        assert answer.headers["connection"] == "close"
+        assert "connection" not in answer.headers, "the server discards the rest"
     assert len(sent) <= 12, "the rest of the body is not asked for"
     assert client.post("/v1/probabilities", content=b" " * 1_000, headers=JSON).status_code == 400
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import h11
 import httpx
 import numpy as np
 import pytest
@@ -106,6 +107,23 @@ def test_the_token_is_read_from_the_environment(served: ServerProcess) -> None:
     assert served.host == "127.0.0.1"
 
 
+def test_a_rejected_request_gets_its_response_and_keeps_the_connection(served: ServerProcess) -> None:
+    """The rest of a body that is too large is discarded: closing the connection would reset it, and lose the response.
+
+    A client that sends the whole body before it reads gets status 413, and uses the same connection again.
+    """
+    head = f"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer {TOKEN}\r\n"
+    large = f"{head}Content-Length: 5000000\r\n\r\n".encode() + b" " * 5_000_000
+    with socket.create_connection((served.host, served.port), timeout=TIMEOUT) as connection:
+        stream = connection.makefile("rb")
+        for part, status in ((large, b"413"), (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"200")) * 2:
+            connection.sendall(part)
+            assert stream.readline().split()[1] == status
+            lines = iter(lambda: stream.readline().strip().lower(), b"")
+            length = next(int(line.split()[1]) for line in [*lines] if line.startswith(b"content-length"))
+            stream.read(length)
+
+
 def exchange(served: ServerProcess, *parts: bytes) -> bytes:
     """Send bytes, and read until the server closes the connection."""
     with socket.create_connection((served.host, served.port), timeout=TIMEOUT) as connection:
@@ -116,7 +134,7 @@ def exchange(served: ServerProcess, *parts: bytes) -> bytes:
             pass
         result = b""
         try:
-            while chunk := connection.recv(65_536):
+            while (chunk := connection.recv(65_536)) and b"HTTP/1.1 413" not in result:  # it discards the rest first
                 result += chunk
         except ConnectionResetError:
             pass
@@ -466,6 +484,38 @@ def test_a_response_that_is_read_slowly_is_not_cut_off(protocol: TimedProtocol, 
     transport.unread -= 1
     clock.pass_(10)
     assert transport.state == "aborted", "one byte in ten seconds is not enough"
+
+
+def reject(protocol: TimedProtocol, length: int) -> Transport:
+    """Send the headers of a request with a body, and respond before the body has arrived."""
+    protocol.data_received(f"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
+    protocol.conn.send(h11.Response(status_code=503, headers=[("Content-Length", "0")]))
+    protocol.conn.send(h11.EndOfMessage())
+    protocol.on_response_complete()
+    return transport_of(protocol)
+
+
+def test_the_rest_of_a_rejected_body_is_discarded_within_limits(protocol: TimedProtocol, clock: Clock) -> None:
+    """At most 32 MB in ten seconds; after a complete body, the next request starts without a timeout."""
+    transport = reject(protocol, 30_000_000)
+    for _ in range(3):
+        clock.pass_(3)
+        protocol.data_received(b" " * 10_000_000)
+    protocol.data_received(HEAD + b"\r\n")
+    clock.pass_(9)
+    assert (transport.state, clock.requests) == ("open", 2)
+
+
+def test_a_rejected_body_that_is_too_long_or_too_slow_is_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
+    transport = reject(protocol, 99_000_000)
+    for _ in range(3):
+        protocol.data_received(b" " * 10_000_000)
+        assert transport.state == "open"
+    protocol.data_received(b" " * 10_000_000)
+    assert transport.state == "aborted"
+    transport.state = "open"
+    clock.pass_(10)
+    assert transport.state == "aborted"
 
 
 def test_a_lost_connection_cancels_its_timers(protocol: TimedProtocol, clock: Clock) -> None:

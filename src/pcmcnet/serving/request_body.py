@@ -229,11 +229,11 @@ class BodySlot:
         if length > LARGE_BODY_BYTES:
             more = length - self.held
             if self._bodies.held + more > self._bodies.most:
-                raise busy("the server is reading too many large requests", close=True)
+                raise busy("the server is reading too many large requests")
             self._bodies.held += more
             self.held = length
 
 
 def _too_large(limit: int, option: str) -> RequestError:
     message = f"the body is larger than {limit:,} bytes: send fewer choice sets, or raise {option}."
-    return RequestError(413, message, {"Connection": "close"})
+    return RequestError(413, message)

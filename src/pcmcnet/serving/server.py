@@ -29,13 +29,22 @@ from pcmcnet.errors import ConfigError
 #
 # uvicorn limits only the idle time between two requests: without these timeouts, headers that arrive byte by byte, or a
 # response that is never read, would keep a connection open forever. `pcmcnet.serving.request_body` limits bodies.
+#
+# A request may be rejected before its body has arrived, for example because the server is busy. If the connection were
+# closed then, the system would reset it, and the client would lose the response. So the rest of the body is discarded,
+# within the timeout and a limit, and the connection stays open.
 
 
 _MIN_BYTES_READ = 65_536  # bytes of a response that a client must read within the timeout
+_MAX_DISCARDED_BYTES = 32_000_000  # of a body whose request has been rejected
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 protocol with timeouts for the headers of a request and for each 64 KiB of a long response."""
+    """uvicorn's HTTP/1.1 protocol with timeouts.
+
+    There is a timeout for the headers of a request, for each 64 KiB of a long response, and for the rest of the body of
+    a rejected request.
+    """
 
     client_timeout: float  # seconds
 
@@ -43,6 +52,8 @@ class TimedProtocol(H11Protocol):
         super().__init__(*arguments, **options)
         self._head: asyncio.TimerHandle | None = None
         self._answer: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
+        self._discarded = 0  # bytes after the response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for the headers of a request."""
@@ -51,15 +62,33 @@ class TimedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Start the timeout at the first byte of the headers, and stop it when the headers are complete."""
+        if self._rest is not None:
+            self._discarded += len(data)
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head = _stopped(self._head)
         elif not self.transport.is_closing():
             self._await_head()
+        if self._rest is not None:
+            self._check_rest()
+
+    def on_response_complete(self) -> None:
+        """Start the timeout for the rest of a body that nobody will read."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._discarded = 0
+            self._rest = self.loop.call_later(self.client_timeout, self.transport.abort)
+
+    def _check_rest(self) -> None:
+        """Stop the timeout if the body is complete, and abort the connection if the body is too long."""
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._rest = _stopped(self._rest)
+        elif self._discarded > _MAX_DISCARDED_BYTES:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timeouts."""
-        self._head, self._answer = _stopped(self._head), _stopped(self._answer)
+        self._head, self._answer, self._rest = map(_stopped, (self._head, self._answer, self._rest))
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
