@@ -53,7 +53,7 @@ def slow() -> Slow:
 
 @pytest.fixture
 def worker(slow: Slow) -> Iterator[Worker]:
-    worker = Worker({"main": slow, "other": slow}, ServeSettings(queue=8, batch_sets=5, gather=60))  # type: ignore[dict-item]
+    worker = Worker({"main": slow, "other": slow}, ServeSettings(queue=8, batch_sets=5, gather=60, large_threads=1))  # type: ignore[dict-item]
     yield worker
     slow.may_go.set()
     worker.close()
@@ -118,7 +118,7 @@ def test_large_requests_leave_a_core_to_small_ones(threads: Callable[[int], None
         return np.zeros(len(data.rows))
 
     model = SimpleNamespace(predict_log_proba=predict)
-    worker = Worker({"main": model}, ServeSettings(batch_sets=5))  # type: ignore[dict-item]
+    worker = Worker({"main": model}, ServeSettings(batch_sets=5, large_threads=1))  # type: ignore[dict-item]
     for prices in ([1.0], [1.0] * 6):
         submit(worker, *prices).result(60)
     worker.close()
@@ -190,6 +190,32 @@ def test_large_requests_of_different_cost_take_turns(worker: Worker, slow: Slow)
     assert large[1].result().tolist() == [-float(price) for price in range(40, 55)]
     assert order == ["rates", 2, 6], "after the first chunk of each prediction, and after its third chunk"
     assert slow.sizes == [5] * 23
+
+
+def test_two_threads_compute_large_requests_until_a_small_one_arrives(
+    slow: Slow, threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten sets in two chunks, the first one with two alternatives: it comes last, but its rows keep their place."""
+    threads(2)
+    monkeypatch.setattr("pcmcnet.serving.worker.QUIET_SECONDS", 1e6)
+    worker = Worker({"main": slow}, ServeSettings(batch_sets=5))  # type: ignore[dict-item]
+    table = {"s": [0, 0, *range(1, 10)], "price": np.arange(20.0, 31.0)}
+    data = ChoiceData.from_long(table, choice_set="s", features=["price"])
+    with worker.admit() as admission:
+        pending = admission.put(Job("main", "log_proba", data))
+    assert slow.begun.acquire(timeout=60)
+    assert slow.begun.acquire(timeout=60), "the second chunk begins before the first one ends"
+    slow.may_go.set()
+    assert pending.result(60).tolist() == [-float(price) for price in table["price"]]
+    assert submit(worker, 3).result(60).tolist() == [-3]
+    assert slow.begun.acquire(timeout=60)
+    slow.may_go.clear()
+    large = submit(worker, *range(20, 35))
+    assert slow.begun.acquire(timeout=60)
+    assert not slow.begun.acquire(timeout=0.2), "after the small request, the second thread waits"
+    slow.may_go.set()
+    assert len(large.result(60)) == 15
+    worker.close(60)
 
 
 def test_a_cancelled_large_request_stops_between_chunks(worker: Worker, slow: Slow) -> None:

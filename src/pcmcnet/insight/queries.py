@@ -416,7 +416,8 @@ class Segments:
 def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
     """Group alternatives by a column, or by a value for each choice set or alternative.
 
-    If ``by`` is None, all alternatives form one group.
+    If ``by`` is None, all alternatives form one group. A numeric column can have limits: ``"distance: 300, 600"`` has
+    the groups below 300, from 300 to below 600, and from 600 on.
 
     Examples
     --------
@@ -428,9 +429,51 @@ def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
     """
     if by is None:
         return Segments((ALL_SEGMENT,), np.zeros(len(data.rows), np.int64), of_sets=True)
-    values, of_sets = _values(data, by)
-    names, codes = group_values(values)
+    column, limits = column_and_limits(data, by) if isinstance(by, str) else (by, None)
+    values, of_sets = _values(data, column)
+    names, codes = group_values(values) if limits is None else _groups_between(values, limits, str(by))
     return Segments(names, spread(codes, data.offsets) if of_sets else codes, of_sets)
+
+
+_LIMITS = re.compile(r"\s*:[\s\d.,eE+-]*$")  # of a grouping, after its column
+
+
+def column_of_grouping(by: str) -> str:
+    """Return the column of a grouping, which may have limits, of a table that has not been read yet."""
+    return _LIMITS.sub("", by)
+
+
+def column_and_limits(data: ChoiceData, by: str) -> tuple[str, tuple[float, ...] | None]:
+    """Return the column of a grouping, and its limits if it has any.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1], "price": [3.0, 4.0], "km": [250, 250]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", individual=["km"], features=["price"])
+    >>> column_and_limits(data, "km: 300, 600"), column_and_limits(data, "km")
+    (('km', (300.0, 600.0)), ('km', None))
+    """
+    column, colon, text = by.rpartition(":")
+    if not colon or any(by in columns for columns in (data.features, data.individual, data.keep)):
+        return by, None
+    try:
+        limits = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        limits = ()
+    if not limits or not np.isfinite(limits).all() or not (np.diff(limits) > 0).all():
+        raise InputError(f"by={by!r}: expected a numeric column with ascending limits, such as 'distance: 300, 600'.")
+    return column.strip(), limits
+
+
+def _groups_between(values: NDArray[Any], limits: Sequence[float], by: str) -> tuple[tuple[str, ...], Ints]:
+    """Group numbers between limits, and return the names of the groups and the group of each value."""
+    if values.dtype.kind not in "fiu":
+        raise InputError(f"by={by!r}: only a numeric column can have limits.")
+    ends = [f"{limit:.12g}" for limit in limits]
+    names = [f"< {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f">= {ends[-1]}"]
+    missing = np.isnan(values.astype(np.float64))
+    codes = np.where(missing, len(names), np.searchsorted(limits, values, side="right"))
+    return (*names, *([MISSING_SEGMENT] if missing.any() else [])), codes
 
 
 def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[str, ...], Ints]:

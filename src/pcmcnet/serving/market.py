@@ -33,8 +33,8 @@ from pcmcnet.data.files.tabular import names_of
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.kind import Kind
 from pcmcnet.errors import ConfigError, PcmcNetError, describe_value, shortened
-from pcmcnet.insight.queries import segments, table_column
-from pcmcnet.insight.scenarios.market_effects import MarketEffects
+from pcmcnet.insight.queries import column_and_limits, segments, table_column
+from pcmcnet.insight.scenarios.market_effects import MarketEffects, MergedGroups
 from pcmcnet.insight.scenarios.scenario import (
     RevenueColumns,
     Scenario,
@@ -48,6 +48,7 @@ from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
 from pcmcnet.serving.request_body import RequestError, busy, unprocessable
+from pcmcnet.serving.request_sets import require_keys
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission, Job
 
@@ -199,7 +200,7 @@ class MarketQuery:
     """A query about a market: the scenarios, the groupings and the columns in money."""
 
     scenarios: list[list[str]]
-    groupings: list[str | None]
+    groupings: list[str | MergedGroups | None]
     columns: RevenueColumns
     level: float
     intervals: bool
@@ -226,7 +227,7 @@ class MarketQuery:
         names = [_column_name(request.get(key), key) for key in ("revenue", "unit_cost")]
         return cls(
             [_changes(changes, f"scenarios, entry {k}") for k, changes in enumerate(scenarios)],
-            [_column_name(by, f"by, entry {k}") for k, by in enumerate(groupings)],
+            [_grouping(by, f"by, entry {k}") for k, by in enumerate(groupings)],
             RevenueColumns(*names),
             float(level),
             intervals,
@@ -235,7 +236,7 @@ class MarketQuery:
 
     def named(self) -> list[str]:
         """Return the columns that the query refers to."""
-        return _named(self.scenarios, self.groupings, self.columns)
+        return _named(self.scenarios, [_column_of(by) for by in self.groupings], self.columns)
 
 
 @dataclass(frozen=True)
@@ -341,6 +342,21 @@ def _changes(value: Any, at: str) -> list[str]:
     return value
 
 
+def _grouping(value: Any, at: str) -> str | MergedGroups | None:
+    """Return a grouping: a column, or an object with the column and the names of groups that count as one."""
+    if not isinstance(value, dict):
+        return _column_name(value, at)
+    names = require_keys(value, required=["column", "merge"], at=at)["merge"]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise unprocessable(f"{at}, merge: expected a list of at least one name, got {describe_value(names)}.")
+    return MergedGroups(_column_name(value["column"], f"{at}, column"), tuple(names))
+
+
+def _column_of(by: str | MergedGroups | None) -> str | None:
+    """Return the column of a grouping."""
+    return by.by if isinstance(by, MergedGroups) else by
+
+
 def _column_name(value: Any, at: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise unprocessable(f"{at}: expected the name of a column, or null, got {describe_value(value)}.")
@@ -432,7 +448,7 @@ class MarketSimulator:
         data, model = predictions.table.data, predictions.model
         # 1. Check the groupings and the size, and decide whether intervals are affordable.
         for by in query.groupings:
-            _require_grouping(data, by)
+            _require_grouping(data, _column_of(by))
         scenarios = len(query.scenarios) + 1
         require_market_size(data, scenarios, self.settings)
         count = scenarios * _variants(model) * pairs_of(data)
@@ -498,26 +514,27 @@ def _require_grouping(data: ChoiceData, by: str | None) -> None:
     if by is None:
         return
     try:
+        by, limits = column_and_limits(data, by)
         column = table_column(data, by)[0]
     except PcmcNetError as error:
         raise unprocessable(f"by: {error}") from error
-    values = len(set(column.plain().tolist())) if isinstance(column, Categorical) else 8
+    values = len(set(column.plain().tolist())) if isinstance(column, Categorical) else 8 + len(limits or ())
     names = data.largest if data.labels is None else len(data.labels.categories)
     of_sets = by in data.individual or by in data.keep
     if (count := values * names if of_sets else values) > _MAX_GROUPS:
         raise unprocessable(f"by: {by!r} gives {count:,} groups: choose a column with fewer values.")
 
 
-def _segment_names(data: ChoiceData, by: str | None) -> tuple[str, ...]:
+def _segment_names(data: ChoiceData, by: str | MergedGroups | None) -> tuple[str, ...]:
     """Return the names of the segments of choice sets that a column defines, or no names."""
-    if by is None or by == data.schema.alternative:
+    if by is None or isinstance(by, MergedGroups) or by == data.schema.alternative:
         return ()
     found = segments(data, by)
     return found.names if found.of_sets else ()
 
 
 def _scenario(
-    results: Sequence[Scenario], groupings: Sequence[str | None], parts: Sequence[tuple[str, ...]]
+    results: Sequence[Scenario], groupings: Sequence[str | MergedGroups | None], parts: Sequence[tuple[str, ...]]
 ) -> dict[str, Any]:
     """Return one scenario by all groupings, as plain values. ``parts`` has the segments of each grouping."""
     first = results[0]
@@ -527,7 +544,7 @@ def _scenario(
         "revenue": _total(first, "revenue"),
         "margin": _total(first, "margin"),
         "groupings": [
-            {"by": by, "groups": _groups(result, names)}
+            {"by": _column_of(by), "groups": _groups(result, names)}
             for by, result, names in zip(groupings, results, parts, strict=True)
         ],
     }

@@ -329,10 +329,12 @@ class RequestSchemas:
         column = {"type": ["string", "null"]}
         changes = {"type": "array", "items": {"type": "string", "maxLength": 2_000}, "maxItems": 50}
         most = self.settings.max_scenarios
+        names = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+        merged = _object({"column": column, "merge": names}, required=["column", "merge"])
         entries = {
             **self._tables(),
             "scenarios": {"type": "array", "items": changes, "minItems": 1, "maxItems": most, "default": [[]]},
-            "by": {"type": "array", "items": column, "minItems": 1, "maxItems": 4, "default": [None]},
+            "by": {"type": "array", "items": {"anyOf": [column, merged]}, "minItems": 1, "maxItems": 4, "default": [None]},
             "revenue": column,
             "unit_cost": column,
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},

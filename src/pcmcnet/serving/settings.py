@@ -54,6 +54,8 @@ class ServeSettings:
     batch_sets, batch_pairs
         Maximum number of choice sets (default 1,000) and of pairs (default 100,000) in a batch of small requests, or in
         a chunk of a large one. A batch of 100,000 pairs takes 50 ms for a network of 64x64 units.
+    large_threads
+        Maximum number of threads for large requests (default 2). All but one of them wait while there are small requests.
     gather
         Time that the first request of a batch waits for requests that are still being read, in seconds (default 0.003).
     head_timeout, body_timeout
@@ -91,6 +93,7 @@ class ServeSettings:
     queue: int = 256
     batch_sets: int = 1_000
     batch_pairs: int = 100_000
+    large_threads: int = 2
     gather: float = 0.003
     head_timeout: float = 10.0
     body_timeout: float = 30.0
@@ -101,7 +104,7 @@ class ServeSettings:
     def __post_init__(self) -> None:
         sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_values", "max_pixels", "queue")
         markets = ("max_market_bytes", "max_market_rows", "max_market_pairs", "max_scenarios")
-        for name in (*sizes, *markets, "max_bodies", "batch_sets", "batch_pairs"):
+        for name in (*sizes, *markets, "max_bodies", "batch_sets", "batch_pairs", "large_threads"):
             require_number(name, getattr(self, name), whole=True, low=1)
         require_number("max_depth", self.max_depth, whole=True, low=1, high=500)  # Python's recursion limit is 1,000
         require_number("max_points", self.max_points, whole=True, low=2)

@@ -1,13 +1,14 @@
-"""Two worker threads that run the models for all requests: one for small queries and one for large queries.
+"""Worker threads that run the models for all requests: one for small queries and two for large queries.
 
 The cost of a query is its number of ordered pairs of alternatives, times a factor for the kind of query. Queries up to
 a limit are small. Small queries that arrive while their thread is busy are predicted together in one batch. When the
 thread is free, it waits a few milliseconds for requests that are still being read. So a small query waits for other
-small ones only. Large queries are computed in the other thread, one chunk of choice sets at a time. Queries of similar
-cost, up to a factor of two, are computed in the order of their arrival: if they took turns, all of them would finish
-late, and under overload all would exceed the timeout. Queries of different cost take turns, so that none waits for the
-end of a far larger one, and many smaller ones cannot hold up a large one for ever. A cancelled query stops between two
-chunks. The number of requests in progress is limited. Further requests are rejected immediately. A query that fails
+small ones only. Large queries are computed in other threads, one chunk of choice sets at a time. The second of these
+threads waits while there are small queries, because it would take their processor time. Queries of similar cost, up to
+a factor of two, are computed in the order of their arrival: if they took turns, all of them would finish late, and
+under overload all would exceed the timeout. Queries of different cost take turns, so that none waits for the end of a
+far larger one, and many smaller ones cannot hold up a large one for ever. A cancelled query stops between two chunks.
+The number of requests in progress is limited. Further requests are rejected immediately. A query that fails
 does not affect the other queries in its batch.
 """
 
@@ -19,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from threading import Condition, Thread
+from functools import partial, reduce
+from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Column, Contents, Numeric, concat_column
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import PcmcNetError, describe_value, shortened
 from pcmcnet.layers.threads import at_most, threads
@@ -144,36 +146,63 @@ class Job:
 
 
 class ChunkedJob:
-    """A large query, computed chunk by chunk."""
+    """A large query, computed chunk by chunk. Choice sets of similar size are in the same chunk, without much padding."""
 
     def __init__(self, job: Job, sets: int, pairs: int) -> None:
         self.job = job
-        self._starts = [*chunk_starts(job.data.sizes**2, sets, pairs), len(job.data)]
-        self._results: list[Any] = []
+        self._order = np.argsort(job.data.sizes, kind="stable")
+        self._starts = [*chunk_starts(job.data.sizes[self._order] ** 2, sets, pairs), len(job.data)]
+        self._results: dict[int, Any] = {}
+        self._n_started = 0
+        self._lock = Lock()
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+        return len(self._starts) - 1
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether there are chunks that have not been started, of a query that was not cancelled and did not fail."""
+        return self._n_started < self.n_chunks and not self.job.result.done()
 
     @property
     def cost_class(self) -> int:
         """Number of binary digits of the cost, which is equal for queries of similar cost."""
         return self.job.cost.bit_length()
 
-    def next(self) -> Job:
-        """Return the query about the next chunk."""
-        if len(self._starts) == 2:  # nothing to split
-            return replace(self.job, result=Future())
-        start, stop = self._starts[len(self._results) :][:2]
-        return replace(self.job, data=self.job.data.subset(np.arange(start, stop)), result=Future())
+    def start_next(self) -> int:
+        """Return the number of the next chunk, which the caller computes."""
+        self._n_started += 1
+        return self._n_started - 1
 
-    def add(self, chunk: Job) -> bool:
-        """Add the result of a chunk. Return True if more chunks remain."""
-        error = chunk.result.exception()
-        if error is not None:
-            self.job.finish(error)
-            return False
-        self._results.append(chunk.result.result())
-        more = len(self._results) + 1 < len(self._starts)
-        if not more:
-            self.job.finish(np.concatenate(self._results) if len(self._results) > 1 else self._results[0])
-        return more
+    def query(self, chunk: int) -> Job:
+        """Return the query about a chunk."""
+        if self.n_chunks == 1:  # nothing to split
+            return replace(self.job, result=Future())
+        start, stop = self._starts[chunk : chunk + 2]
+        return replace(self.job, data=self.job.data.subset(self._order[start:stop]), result=Future())
+
+    def add(self, chunk: int, query: Job) -> None:
+        """Add the result of a chunk. The first error, or the last chunk, finishes the job."""
+        error = query.result.exception()
+        with self._lock:
+            if self.job.result.done():
+                return
+            if error is None:
+                self._results[chunk] = query.result.result()
+            if error is not None or len(self._results) == self.n_chunks:
+                self.job.finish(error or self._joined())
+
+    def _joined(self) -> Any:
+        """Return the results of all chunks, in the order of the query."""
+        if self.n_chunks == 1:
+            return self._results[0]
+        data = self.job.data
+        values = np.concatenate([self._results[chunk] for chunk in range(self.n_chunks)])
+        joined = np.empty_like(values)
+        joined[consecutive_indices(data.offsets[:-1][self._order], data.sizes[self._order])] = values
+        return joined
 
 
 def chunk_starts(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> list[int]:
@@ -195,6 +224,8 @@ def chunk_starts(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> l
 
 # -- Worker ------------------------------------------------------------------------------------------------------------
 
+
+QUIET_SECONDS = 1.0  # without small queries, after which all threads compute large ones
 
 OUT_OF_RANGE = "the model has no finite prediction for these values: they are too far from its training data."
 
@@ -226,6 +257,8 @@ class Worker:
         self._changed = Condition()
         self._closed = False
         self._threads: dict[str, Thread] = {}  # by name
+        self._large_threads = max(1, min(settings.large_threads, threads()))
+        self._quiet_at = 0.0  # time of the monotonic clock at which all threads may compute large queries
 
     # -- on the event loop ------------------------------------------------------------------------------------
 
@@ -261,12 +294,14 @@ class Worker:
         with self._changed:
             self._unqueued -= first
             if is_small:
+                self._quiet_at = monotonic() + QUIET_SECONDS
                 self._waiting.append(job)
                 self._start("pcmcnet-small", self._run_small)
             else:
                 work = ChunkedJob(job, sets, pairs)
                 self._large.setdefault(work.cost_class, deque()).append(work)
-                self._start("pcmcnet-large", self._run_large)
+                for number in range(self._large_threads):
+                    self._start(f"pcmcnet-large-{number}", partial(self._run_large, number))
             self._changed.notify_all()
         return job.result
 
@@ -307,31 +342,50 @@ class Worker:
         while (batch := self._next_small()) is not None:
             self._finish(batch)
 
-    def _run_large(self) -> None:
-        """Compute one chunk of the oldest large query of each cost class in turn."""
-        while (work := self._next_large()) is not None:
-            if work.job.result.cancelled():
-                continue
-            chunk = work.next()
-            with at_most(threads() - 1):  # one core is left for small queries
-                self._finish([chunk])
-            if work.add(chunk):
-                with self._changed:
-                    self._large.setdefault(work.cost_class, deque()).appendleft(work)
+    def _run_large(self, number: int) -> None:
+        """Compute one chunk of the oldest large query of each cost class in turn, in one of the threads for them."""
+        while (started := self._next_large(number)) is not None:
+            work, chunk = started
+            query = work.query(chunk)
+            with at_most(threads() - 1 if number == 0 else 1):  # one core is left for small queries
+                self._finish([query])
+            work.add(chunk, query)
+            with self._changed:
+                if (queue := self._large.pop(work.cost_class, None)) is not None:
+                    self._large[work.cost_class] = queue  # behind classes that have arrived meanwhile
 
-    def _next_large(self) -> ChunkedJob | None:
-        """Wait for the next large query. Return None when the worker is closed and the queues are empty."""
+    def _next_large(self, number: int) -> tuple[ChunkedJob, int] | None:
+        """Wait for the next chunk of a large query. Return None when the worker is closed and the queues are empty.
+
+        All threads but the first wait until there have been no small queries for some time.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._large or self._closed)
-            if self._large:
-                cost_class = next(iter(self._large))
-                queue = self._large.pop(cost_class)
-                work = queue.popleft()
-                if queue:
-                    self._large[cost_class] = queue  # behind the other classes
-                return work
-            self._threads.pop("pcmcnet-large", None)  # a later query starts a new thread
-            return None
+            while True:
+                pause = 0.0 if number == 0 else self._quiet_at - monotonic()
+                if self._large and pause <= 0:
+                    if (work := self._pop_large()).can_continue:
+                        return self._start_chunk(work)
+                elif self._closed and (number > 0 or not self._large):
+                    self._threads.pop(f"pcmcnet-large-{number}", None)  # a later query starts a new thread
+                    return None
+                else:
+                    self._changed.wait(pause if self._large else None)
+
+    def _pop_large(self) -> ChunkedJob:
+        """Remove the oldest large query of the next cost class, and move the others of its class behind all classes."""
+        cost_class = next(iter(self._large))
+        queue = self._large.pop(cost_class)
+        work = queue.popleft()
+        if queue:
+            self._large[cost_class] = queue
+        return work
+
+    def _start_chunk(self, work: ChunkedJob) -> tuple[ChunkedJob, int]:
+        """Start the next chunk of a query, and keep the query in front of those of its class if it has more chunks."""
+        chunk = work.start_next()
+        if work.can_continue:
+            self._large.setdefault(work.cost_class, deque()).appendleft(work)
+        return work, chunk
 
     def _next_small(self) -> list[Job] | None:
         """Wait for the next batch of small queries. Return None when the worker is closed and the queue is empty."""

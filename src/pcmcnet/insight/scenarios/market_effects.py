@@ -15,7 +15,7 @@ from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.columns.ragged import consecutive_indices, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
-from pcmcnet.insight.queries import group_values, segments, table_column, with_alternatives
+from pcmcnet.insight.queries import column_and_limits, group_values, segments, table_column, with_alternatives
 from pcmcnet.insight.scenarios.offers import ScenarioOffer
 from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.logit.logit_model import LogitModel
@@ -45,12 +45,36 @@ class Groups(NamedTuple):
     changed: Bools  # (G,) True if an alternative of the group changes
 
 
+@dataclass(frozen=True)
+class MergedGroups:
+    """A grouping by labels (None) or by a feature in which the groups with some names count as one, which comes first.
+
+    The merged group has intervals of its own: the interval of a sum is not the sum of the intervals.
+    """
+
+    by: str | None
+    names: tuple[str, ...]
+
+    def merge(self, groups: Groups) -> Groups:
+        """Return the groups with those of :attr:`names` merged. Raise InputError if there is none of them."""
+        is_merged = np.isin(np.array(groups.names, object), np.array(self.names, object))
+        if not is_merged.any() or groups.segment.any():
+            problem = "the groups have segments" if groups.segment.any() else f"there is no group {self.names[0]!r}"
+            raise InputError(f"merge: {problem}: name groups of alternatives, such as {groups.names[0]!r}.")
+        place = np.where(is_merged, 0, np.cumsum(~is_merged))
+        names = (", ".join(self.names), *(name for name, merged in zip(groups.names, is_merged, strict=True) if not merged))
+        changed = np.bincount(place, groups.changed, len(names)) > 0
+        return Groups(names, groups.by, place[groups.before], place[groups.after], np.zeros(len(names), np.int64), changed)
+
+
 def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) -> Groups:
     """Group the alternatives of the original table and of the changed offer."""
     # 1. A group for each alternative before and after, and a segment for each set.
     label = first.schema.alternative
     column_segments = None if by is None or by in (LABEL, label) else segments(first, by)
     if column_segments is not None and not column_segments.of_sets:
+        if column_and_limits(first, str(by))[1] is not None:
+            raise InputError(f"by={by!r}: limits need an individual-level column, which is constant within choice sets.")
         order, before, after = _values(first, offer, str(by))
         names, *codes = _numbered(before, after, order)
         segment, segment_names, group_name = np.zeros(len(first), np.int64), [""], str(by)
@@ -106,7 +130,8 @@ def _values(first: ChoiceData, offer: ScenarioOffer, by: str) -> tuple[tuple[str
 
 def _require_unchanged(first: ChoiceData, offer: ScenarioOffer, by: str) -> None:
     """Raise InputError if the scenario changes the column that defines the segments."""
-    before, after = (table_column(data, by)[0].plain().astype(str) for data in (first, offer.data))
+    column, _ = column_and_limits(first, by)
+    before, after = (table_column(data, column)[0].plain().astype(str) for data in (first, offer.data))
     if not np.array_equal(before, after):
         raise InputError(
             f"by={by!r}: the scenario changes this column, so its segments would not consist of the same choice sets "

@@ -31,7 +31,7 @@ from pcmcnet.evaluation.predictions import (
     require_predictor,
     require_sets,
 )
-from pcmcnet.insight.queries import numeric_values, with_values
+from pcmcnet.insight.queries import column_of_grouping, numeric_values, with_values
 from pcmcnet.insight.scenarios.language import columns_named_in, parse_change
 from pcmcnet.insight.scenarios.market_effects import (
     ConsumerSurplus,
@@ -42,6 +42,7 @@ from pcmcnet.insight.scenarios.market_effects import (
     MarketEffects,
     MarketState,
     MarketTables,
+    MergedGroups,
     Predict,
     estimate_figures,
     group_alternatives,
@@ -461,6 +462,7 @@ def scenario(
     by
         Column that defines the groups. By default, alternatives are grouped by label, or by position within sets if
         there are no labels. With an individual-level column, shares are computed within each segment of that column.
+        A numeric individual-level column can have limits: ``"distance: 300, 600"`` has three segments.
     revenue
         Numeric feature with the revenue of an alternative. If None (the default), revenue is not computed.
     unit_cost
@@ -519,6 +521,7 @@ def columns_of(
     scenarios: Iterable[Sequence[Change]], groupings: Iterable[str | None], columns: RevenueColumns
 ) -> list[str]:
     """Return the columns that scenarios and options refer to."""
+    groupings = [None if by is None else column_of_grouping(by) for by in groupings]
     named = [name for change_list in scenarios for name in _named(change_list, *groupings, *columns)]
     return list(dict.fromkeys(named))
 
@@ -527,7 +530,7 @@ def simulate(
     model: Predictor,
     first: ChoiceData,
     scenarios: Sequence[Sequence[Change]],
-    groupings: Sequence[str | None],
+    groupings: Sequence[str | MergedGroups | None],
     columns: RevenueColumns,
     *,
     level: float = 0.95,
@@ -644,10 +647,17 @@ class SimulatedCase:
 
 
 def group_case(
-    first: ChoiceData, offer: ScenarioOffer, steps: tuple[AppliedChange, ...], by: str | None, columns: RevenueColumns
+    first: ChoiceData,
+    offer: ScenarioOffer,
+    steps: tuple[AppliedChange, ...],
+    by: str | MergedGroups | None,
+    columns: RevenueColumns,
 ) -> SimulatedCase:
     """Group the alternatives of a scenario before and after its changes."""
-    groups = group_alternatives(first, offer, by)
+    if isinstance(by, MergedGroups):
+        groups = by.merge(group_alternatives(first, offer, by.by))
+    else:
+        groups = group_alternatives(first, offer, by)
     before, after = (
         _state(sets, codes, columns) for sets, codes in ((first, groups.before), (offer.data, groups.after))
     )

@@ -34,6 +34,9 @@ export function titled(column) {
   return column.unit ? `${column.title} (${column.unit})` : column.title;
 }
 
+/** Whether a key is pressed in a text field, where the browser handles Ctrl+Z. */
+export const isTyping = ({ target }) => target.matches("input:not([type=range], [type=checkbox]), textarea");
+
 /** Copy a text to the clipboard. Returns whether it worked. Browsers offer `navigator.clipboard` only with https. */
 export async function copyText(text) {
   try {

@@ -1,7 +1,7 @@
 // The page: sends changes to the server, and shows the results or errors.
 
 import { drawBars, fullWidth } from "./bars.js";
-import { breakable, copyText, debounce, make, titled } from "./dom.js";
+import { breakable, copyText, debounce, isTyping, make, titled } from "./dom.js";
 import { findProblem, isOutsideTraining, makeField } from "./fields.js";
 import { Flow } from "./flow.js";
 import { percent, sentence } from "./format.js";
@@ -290,8 +290,7 @@ export class Page {
   onKey(event) {
     if (byId("work").hidden) return; // the other view is shown
     const key = event.key.toLowerCase();
-    const isTyping = event.target.matches("input:not([type=range], [type=checkbox]), textarea");
-    if (!(event.ctrlKey || event.metaKey) || !["z", "y"].includes(key) || isTyping) return;
+    if (!(event.ctrlKey || event.metaKey) || !["z", "y"].includes(key) || isTyping(event)) return;
     event.preventDefault();
     if (key === "y" || event.shiftKey) this.store.redo();
     else this.store.undo();

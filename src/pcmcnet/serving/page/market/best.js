@@ -8,7 +8,7 @@ import { amount, percent, points, sentence, signedAmount } from "../format.js";
 import { groupingBy, numericColumns, productColumns } from "./products.js";
 import { WITHOUT_OUTSIDE, reliability } from "./results.js";
 import { factorToday, offerChanges, priceChanges, searchOffer, searchPrices } from "./search.js";
-import { checkedNames, fill, fillChecks } from "./select.js";
+import { checkedNames, choose, fill, fillChecks } from "./select.js";
 
 const STEP = 5; // per cent of the price
 const COMPETITORS = "Competitors do not react.";
@@ -26,11 +26,13 @@ export class Best {
     this.part("offer").addEventListener("click", () => this.search((found) => this.bestOffer(found)));
     this.part("stop").addEventListener("click", () => this.controller?.abort());
     this.part("apply").addEventListener("click", () => this.apply());
-    this.part("product").addEventListener("change", () => {
-      this.showProducts();
-      this.settings.change((value) => (value.own = []));
+    this.part("product").addEventListener("change", ({ target }) => {
+      this.settings.change((value) => Object.assign(value, { own: [], best: { ...value.best, product: target.value } }));
     });
-    for (const name of ["price", "goal", "range"]) this.part(name).addEventListener("change", () => this.changed());
+    for (const name of ["price", "goal", "range"])
+      this.part(name).addEventListener("change", ({ target }) =>
+        this.settings.change(({ best }) => (best[name] = target.value)),
+      );
   }
 
   part(name) {
@@ -46,12 +48,15 @@ export class Best {
     const money = numbers.filter(({ name }) => this.settings.titles(name).money);
     fill(this.part("price"), (money.length ? money : numbers).map(({ name }) => titled(name)));
     this.root.hidden = this.products.size === 0;
-    this.showProducts();
+    this.changed();
   }
 
+  /** Show a box for each alternative of the chosen column. */
   showProducts() {
-    fillChecks(this.part("own"), this.allNames(), () => this.tick());
-    this.changed();
+    choose(this.part("product"), this.settings.value.best.product);
+    const names = this.allNames();
+    const boxes = [...this.part("own").querySelectorAll("input")].map(({ value }) => value);
+    if (JSON.stringify(boxes) !== JSON.stringify(names)) fillChecks(this.part("own"), names, () => this.tick());
   }
 
   /** The column that names the user's own alternatives. */
@@ -70,25 +75,30 @@ export class Best {
     return this.products.get(this.part("product").value) ?? [];
   }
 
-  /** The changes, the columns or the own alternatives have changed: the result is no longer valid. */
+  /** The settings have changed. If the changes, the columns or the own alternatives have, the result is not valid. */
   changed() {
-    this.controller?.abort();
-    this.part("result").hidden = true;
-    const { revenue, unitCost, own } = this.settings.value;
+    const { revenue, unitCost, own, best } = this.settings.value;
+    this.showProducts();
     for (const box of this.part("own").querySelectorAll("input")) box.checked = own.includes(box.value);
     const ofMoney = revenue === null ? [] : [...(unitCost === null ? [] : ["margin"]), "revenue"];
-    this.fillGoals([...ofMoney, "share"]);
+    fill(this.part("goal"), [...ofMoney, "share"].map((goal) => [goal, goal]));
+    for (const name of ["goal", "price", "range"]) choose(this.part(name), best[name]);
     this.part("no-money").hidden = revenue !== null;
     this.enable();
+    if (this.key() !== this.searched) this.clear();
+  }
+
+  clear() {
+    this.controller?.abort();
+    this.searched = null;
+    this.part("result").hidden = true;
     this.report(null);
   }
 
-  /** List the goals. If there are others than before, the first is chosen: margin, or else revenue. */
-  fillGoals(goals) {
-    const select = this.part("goal");
-    if (goals.join() === [...select.options].map(({ value }) => value).join()) return;
-    fill(select, goals.map((goal) => [goal, goal]));
-    select.selectedIndex = 0;
+  /** A key that changes with everything that a search depends on. */
+  key() {
+    const options = ["product", "goal", "price", "range"].map((name) => this.part(name).value);
+    return JSON.stringify([this.settings.figuresKey(), this.settings.value.own, options]);
   }
 
   /** Offer the searches that are meaningful: there has to be an own alternative and one of a competitor. */
@@ -107,9 +117,11 @@ export class Best {
     this.controller?.abort();
     const { signal } = (this.controller = new AbortController());
     const own = checkedNames(this.part("own"));
+    this.searched = this.key();
     this.setBusy(true);
     try {
-      this.display(await find({ own, evaluate: this.evaluator(own, signal) }));
+      const interval = (changes) => this.interval(own, changes, signal);
+      this.display(await find({ own, evaluate: this.evaluator(own, signal), interval }));
       this.report(null);
     } catch (error) {
       if (error.name !== "AbortError") this.report(error);
@@ -118,21 +130,21 @@ export class Best {
     }
   }
 
-  async bestPrices({ own, evaluate }) {
+  async bestPrices({ own, evaluate, interval }) {
     const range = Number(this.part("range").value);
     const steps = Array.from({ length: (2 * range) / STEP + 1 }, (_, k) => STEP * k - range);
     const price = this.settings.titles(this.part("price").value);
     const change = (prices) => priceChanges(prices, price, this.part("product").value);
     const found = await searchPrices({ own, steps, change, evaluate });
     this.found = change(found.prices);
-    return this.priceRows(found, range);
+    return this.priceRows(found, range, await interval(this.found));
   }
 
-  async bestOffer({ own, evaluate }) {
+  async bestOffer({ own, evaluate, interval }) {
     const change = (dropped) => offerChanges(dropped, this.part("product").value);
     const found = await searchOffer({ own, change, evaluate });
     this.found = change(found.dropped);
-    return this.offerRows(found, own);
+    return this.offerRows(found, own, await interval(this.found));
   }
 
   /** Return a function from lists of changes to the values of the goal, NaN for changes that are not possible. */
@@ -164,6 +176,14 @@ export class Best {
     };
   }
 
+  /** The goal after some changes with its interval, {after, after_low, after_high}. */
+  async interval(own, changes, signal) {
+    const present = this.settings.value.changes.map(({ text }) => text);
+    const by = { column: groupingBy(this.part("product").value, this.settings.store.schema.label), merge: own };
+    const [figures] = await this.simulation.figures([[...present, ...changes.map(({ text }) => text)]], { by, signal });
+    return figures.groups[0][this.part("goal").value];
+  }
+
   showProgress(done) {
     this.part("progress").textContent = `${done} scenarios computed`;
   }
@@ -176,27 +196,27 @@ export class Best {
 
   // -- results ---------------------------------------------------------------------------------------------------
 
-  priceRows({ prices, value, current, tried, atEdge }, range) {
+  priceRows({ prices, value, current, tried, atEdge }, range, figure) {
     const where = `${atEdge.join(", ")}: the best price is at the edge of ±${range}%.`;
     const edge = `${where} A price beyond it may be better, but there the model extrapolates.`;
     return [
       ["Best prices", Object.entries(prices).map(([name, step]) => `${name} ${inPercent(step)}`).join(", ")],
       ...this.againstToday(prices),
-      this.valueRow(value, current),
+      ...this.valueRows(value, current, figure),
       ["How sure", `${tried} price lists were tried, in steps of ${STEP}%; a better one may exist.`],
       ...(atEdge.length ? [["Caveat", edge]] : []),
       ...this.caveats(),
     ];
   }
 
-  offerRows({ dropped, value, current, tried, impossible, exact }, own) {
+  offerRows({ dropped, value, current, tried, impossible, exact }, own, figure) {
     const kept = own.filter((name) => !dropped.includes(name));
     const some = `${tried} offers were tried; a better one may exist.`;
     const empty = `${impossible} offers are not possible, because a choice set would be empty.`;
     return [
       ["Show", kept.join(", ")],
       ["Drop", dropped.join(", ") || "none"],
-      this.valueRow(value, current),
+      ...this.valueRows(value, current, figure),
       ["How sure", exact ? `All ${tried} offers were compared.` : some],
       ...(impossible ? [["Caveat", empty]] : []),
       ...this.caveats(),
@@ -215,13 +235,17 @@ export class Best {
     return [["Against today's prices", Object.entries(prices).map(total).join(", ")]];
   }
 
-  valueRow(value, current) {
+  /** The value of the goal and, if the model has intervals, its interval at the prices or the offer that were found. */
+  valueRows(value, current, { after_low: low, after_high: high }) {
     const goal = this.part("goal").value;
     const title = `${goal.charAt(0).toUpperCase()}${goal.slice(1)} of your alternatives`;
-    const change = `${points(value - current) || "±0.0"} % points`;
-    if (goal === "share") return [title, `${percent(value)} (now ${percent(current)}, ${change})`];
-    const { unit } = this.settings.titles(this.settings.value.revenue);
-    return [title, `${amount(value)} ${unit} (now ${amount(current)}, ${signedAmount(value - current)})`];
+    const isShare = goal === "share";
+    const unit = isShare ? "" : ` ${this.settings.titles(this.settings.value.revenue).unit}`;
+    const format = isShare ? percent : amount;
+    const change = isShare ? `${points(value - current) || "±0.0"} % points` : signedAmount(value - current);
+    const rows = [[title, `${format(value)}${unit} (now ${format(current)}${unit}, ${change})`]];
+    if (low !== null && high !== null) rows.push(["Interval", `${format(low)} to ${format(high)}${unit}`]);
+    return rows;
   }
 
   caveats() {

@@ -3,7 +3,7 @@
 import { make } from "../dom.js";
 import { cell, columnHead, row, rowHead } from "./cells.js";
 import { directionOf, quantities, readable } from "./results.js";
-import { fill } from "./select.js";
+import { choose, fill } from "./select.js";
 
 export class Comparison {
   constructor(root, settings) {
@@ -19,6 +19,7 @@ export class Comparison {
     if (this.root.hidden) return;
     const columns = quantities(all[0].figures, this.settings);
     fill(this.measure, columns.map(({ key, title }) => [key, title]));
+    choose(this.measure, this.settings.value.measure);
     const quantity = columns.find(({ key }) => key === this.measure.value);
     this.cells = this.read(all, quantity);
     this.table.replaceChildren(

@@ -7,7 +7,7 @@ import { cell, columnHead, row, rowHead } from "./cells.js";
 import { isOneOf, quoteName } from "./language.js";
 import { drawLines } from "./linechart.js";
 import { groupingBy, numericColumns, productColumns } from "./products.js";
-import { fill } from "./select.js";
+import { choose, fill } from "./select.js";
 
 const POINTS = 11;
 const QUICK_MS = 1500; // a curve that took less time follows the changes without a click
@@ -20,7 +20,12 @@ export class Curves {
     this.simulation = simulation;
     this.report = report;
     this.took = Infinity;
-    for (const name of ["column", "of", "range"]) this.part(name).addEventListener("change", () => this.draw());
+    this.drawn = null; // key of the figures that the curves show
+    for (const name of ["column", "of", "range"])
+      this.part(name).addEventListener("change", ({ target }) => {
+        this.settings.change(({ curve }) => (curve[name] = target.value));
+        this.draw();
+      });
     this.part("draw").addEventListener("click", () => this.draw());
     this.part("png").addEventListener("click", () => this.savePng());
   }
@@ -39,18 +44,35 @@ export class Curves {
     this.root.hidden = numbers.length === 0;
     fill(this.part("column"), numbers.map(({ name }) => [name, this.settings.titles(name).title]));
     fill(this.part("of"), [...names.map((name) => [name, name]), ["", "all alternatives"]]);
-    this.clear();
+    this.showChoices();
+    this.changed();
+  }
+
+  /** Show the choices of a link, or those before an undo. */
+  showChoices() {
+    for (const [name, value] of Object.entries(this.settings.value.curve)) choose(this.part(name), value);
+  }
+
+  /** The settings have changed: curves of other figures are no longer valid. */
+  changed() {
+    this.showChoices();
+    if (this.drawn !== this.key()) this.clear();
+  }
+
+  key() {
+    return JSON.stringify([this.settings.figuresKey(), ...["column", "of", "range"].map((name) => this.part(name).value)]);
   }
 
   /** Draw the curve again after other changes if this is quick, unless the user has just asked for it. */
   follow() {
     const isDrawing = this.root.getAttribute("aria-busy") === "true";
     const isDropped = this.settings.isDropped(this.product, this.part("of").value);
-    if (this.took < QUICK_MS && !isDrawing && !isDropped) this.draw();
+    if (this.drawn === null && this.took < QUICK_MS && !isDrawing && !isDropped) this.draw();
   }
 
   clear() {
     this.controller?.abort();
+    this.drawn = null;
     this.root.setAttribute("aria-busy", "false");
     this.part("result").hidden = true;
     this.part("png").hidden = true;
@@ -60,6 +82,7 @@ export class Curves {
     this.controller?.abort();
     const { signal } = (this.controller = new AbortController());
     const steps = this.steps();
+    const key = this.key();
     const progress = (ready) => (this.part("progress").textContent = `${ready} of ${POINTS} points`);
     this.root.setAttribute("aria-busy", "true");
     const started = performance.now();
@@ -67,6 +90,7 @@ export class Curves {
       const figures = await this.simulation.figures(this.scenarios(steps), { by: this.by, signal, progress });
       this.took = performance.now() - started;
       this.display(steps, figures);
+      this.drawn = key;
       this.report(null);
     } catch (error) {
       if (error.name === "AbortError") return;

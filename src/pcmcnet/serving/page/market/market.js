@@ -1,6 +1,6 @@
 // The market view: shares, volumes, revenue and margin over many choice sets, today and after changes.
 
-import { copyText, make, titled } from "../dom.js";
+import { copyText, isTyping, make, titled } from "../dom.js";
 import { download, writeCsv } from "../csv.js";
 import { sentence } from "../format.js";
 import { sendRequest } from "../api.js";
@@ -13,7 +13,7 @@ import { groupCells, scenarioCommand } from "./exports.js";
 import { keepFocus, markOverflow } from "./focus.js";
 import { refusal } from "./language.js";
 import { groupingBy } from "./products.js";
-import { WITHOUT_OUTSIDE, drawGroups, drawScale, drawTiles, readable, reliability, totalOfOwn } from "./results.js";
+import { WITHOUT_OUTSIDE, drawGroups, drawScale, drawTiles, readable, reliability, totalOf } from "./results.js";
 import { fill } from "./select.js";
 import { MarketSettings } from "./settings.js";
 import { Simulation } from "./simulation.js";
@@ -37,6 +37,9 @@ export class Market {
       report: report("best"),
       intervals: () => this.figures.intervals,
     });
+    byId("undo-market").addEventListener("click", () => this.settings.undo());
+    byId("redo-market").addEventListener("click", () => this.settings.redo());
+    document.addEventListener("keydown", (event) => this.onKey(event));
     this.connect();
     this.settings.onChange(() => this.update());
     this.update();
@@ -55,11 +58,12 @@ export class Market {
     const onChange = (name, edit) =>
       this.part(name).addEventListener("change", ({ target }) => settings.change((value) => edit(value, target.value)));
     onChange("source", (value, source) => (value.source = source));
-    onChange("by", (value, by) => (value.by = by || null));
+    onChange("by", (value, by) => Object.assign(value, { by: by || null, limits: "" }));
     onChange("revenue", (value, name) => (value.revenue = name || null));
     onChange("unit-cost", (value, name) => (value.unitCost = name || null));
     onChange("model", (value, model) => (value.model = model));
-    this.part("measure").addEventListener("change", () => this.comparison.draw(this.all));
+    onChange("limits", (value, limits) => (value.limits = limits.trim()));
+    onChange("measure", (value, measure) => (value.measure = measure));
     const onClick = (name, act) => this.part(name).addEventListener("click", act);
     onClick("open", () => this.part("file").click());
     onClick("print", () => window.print());
@@ -136,7 +140,7 @@ export class Market {
     this.controller?.abort();
     const { signal } = (this.controller = new AbortController());
     this.showSources();
-    this.curves.clear();
+    this.curves.changed();
     if (!this.settings.hasTable()) {
       this.showMissingTable();
       return;
@@ -206,10 +210,28 @@ export class Market {
 
   /** Show the settings in the fields at the top. */
   showSettings() {
-    const { source, by, revenue, unitCost, model } = this.settings.value;
+    const { source, by, limits, revenue, unitCost, model } = this.settings.value;
     const shown = { source, by, revenue, "unit-cost": unitCost, model };
     for (const [name, value] of Object.entries(shown)) this.part(name).value = value ?? "";
     this.part("unit-cost").disabled = revenue === null;
+    this.part("limits").value = limits;
+    this.part("limits").closest("label").hidden = !this.isNumericSegment(by);
+    byId("undo-market").disabled = this.settings.past.length === 0;
+    byId("redo-market").disabled = this.settings.future.length === 0;
+  }
+
+  /** Whether a column makes segments of numbers, which the user can limit. */
+  isNumericSegment(name) {
+    return this.description?.segments.some((column) => column.name === name && column.values === null) ?? false;
+  }
+
+  /** Ctrl+Z undoes; Ctrl+Shift+Z and Ctrl+Y redo. In a text field the browser handles these keys. */
+  onKey(event) {
+    const key = event.key.toLowerCase();
+    if (this.root.hidden || !(event.ctrlKey || event.metaKey) || !["z", "y"].includes(key) || isTyping(event)) return;
+    event.preventDefault();
+    if (key === "y" || event.shiftKey) this.settings.redo();
+    else this.settings.undo();
   }
 
   showMissingTable() {
@@ -271,7 +293,11 @@ export class Market {
     const options = { by: byOwn, intervals: false, signal };
     const ofOwn = !settings.value.own.length || hasNames ? figures : (await this.simulation.figures([texts], options))[0];
     const names = settings.value.own.filter((own) => ofOwn.groups.some(({ name }) => name === own));
-    const own = names.length ? { names, total: totalOfOwn(ofOwn, names) } : null;
+    const groups = ofOwn.groups.filter(({ name }) => names.includes(name));
+    let total = groups.length === 1 ? groups[0] : totalOf(groups);
+    if (figures.groups[0].share.low !== null && !(groups.length === 1 && ofOwn === figures) && names.length)
+      total = (await this.simulation.figures([texts], { by: { column: byOwn, merge: names }, signal }))[0].groups[0];
+    const own = names.length ? { names, total } : null;
     drawTiles(this.part("tiles"), figures, settings, own);
   }
 

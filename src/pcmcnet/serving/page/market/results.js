@@ -34,11 +34,6 @@ export function interval({ low, high }, format) {
   return low === null || high === null ? "" : `${format(low)} to ${format(high)}`;
 }
 
-/** Sums of the figures of the user's own alternatives. */
-export function totalOfOwn(figures, names) {
-  return totalOf(figures.groups.filter(({ name }) => names.includes(name)));
-}
-
 /** Draw the totals as tiles; `own` has the names of the user's own alternatives and their sums, or is null. */
 export function drawTiles(root, figures, settings, own) {
   const choices = figures.groups.reduce((sum, group) => sum + group.volume.before, 0);
@@ -210,8 +205,8 @@ export function bySegment(groups) {
   return [...segments];
 }
 
-/** Sums of the figures of a segment. The interval of a sum is not the sum of the intervals. */
-function totalOf(groups) {
+/** Sums of the figures of some groups. The interval of a sum is not the sum of the intervals. */
+export function totalOf(groups) {
   const sum = (key, when) => groups.reduce((total, group) => total + (group[key]?.[when] ?? 0), 0);
   const figure = (key) => {
     const [before, after] = [sum(key, "before"), sum(key, "after")];

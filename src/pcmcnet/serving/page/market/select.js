@@ -9,6 +9,13 @@ export function fill(select, options) {
   if (options.some(([value]) => value === previous)) select.value = previous;
 }
 
+/** Choose an option or, if the select element does not have it, the option that is chosen at first. */
+export function choose(select, value) {
+  const options = [...select.options];
+  const option = options.find((one) => one.value === value) ?? options.find((one) => one.defaultSelected) ?? options[0];
+  if (option) select.value = option.value;
+}
+
 /** Fill a group with checkboxes for names. */
 export function fillChecks(root, names, changed) {
   const on = { change: changed };

@@ -5,13 +5,25 @@
 //   by         column of the segments, or null
 //   revenue, unitCost   columns in money, or null
 //   model      "main" or "baseline"
+//   limits     limits of the segments of a numeric column, as the user wrote them, or an empty text
 //   own        names of the alternatives that the user sells
+//   curve      {column, of, range} of the curves, and best  {product, goal, price, range} of the searches
+//   measure    the figure of the scenarios side by side; like those of curve and best, null if it was not chosen
 //   changes    [{text, words}]   in the language of scenarios, and in words
 //   scenarios  [{name, changes}]   saved by the user
 //
-// The address contains the settings for which the server had an answer. The text of a file is not part of it.
+// The address contains the settings for which the server had an answer. The text of a file is not part of it. Changes can
+// be undone until another file is opened.
 
 import { dropsAll } from "./language.js";
+
+const MAX_UNDO = 100; // earlier settings
+const NO_CHOICES = {
+  limits: "",
+  curve: { column: null, of: null, range: null },
+  best: { product: null, goal: null, price: null, range: null },
+  measure: null,
+};
 
 export class MarketSettings {
   constructor(store) {
@@ -20,6 +32,8 @@ export class MarketSettings {
     this.listeners = [];
     this.text = null; // of the opened file
     this.version = 0; // of the opened file
+    this.past = [];
+    this.future = [];
     this.value = decode(store.market, store.schema) ?? this.defaults();
   }
 
@@ -32,7 +46,8 @@ export class MarketSettings {
     const [money] = this.revenueColumns();
     const source = this.defaultSource();
     const revenue = money?.money ? money.name : null;
-    return { source, file: null, by: null, revenue, unitCost: null, model: "main", own: [], changes: [], scenarios: [] };
+    const columns = { by: null, revenue, unitCost: null, model: "main" };
+    return { source, file: null, ...columns, own: [], changes: [], scenarios: [], ...structuredClone(NO_CHOICES) };
   }
 
   /** The table of the server, or else the choice sets of the model, or else a file that is still to be opened. */
@@ -52,15 +67,44 @@ export class MarketSettings {
     this.listeners.push(listener);
   }
 
+  /** Change the value in place, so that it can be undone. */
   change(edit) {
+    const before = JSON.stringify(this.value);
     edit(this.value);
+    if (JSON.stringify(this.value) !== before) {
+      this.past = [...this.past.slice(1 - MAX_UNDO), before];
+      this.future = [];
+    }
+    this.notify();
+  }
+
+  notify() {
     for (const listener of this.listeners) listener();
+  }
+
+  undo() {
+    this.restore(this.past, this.future);
+  }
+
+  redo() {
+    this.restore(this.future, this.past);
+  }
+
+  /** Restore the last settings of `from`, and append the current settings to `to`. */
+  restore(from, to) {
+    const settings = from.pop();
+    if (settings === undefined) return;
+    to.push(JSON.stringify(this.value));
+    this.value = JSON.parse(settings);
+    this.notify();
   }
 
   openFile(name, text) {
     this.text = text;
     this.version += 1;
-    this.change((value) => Object.assign(value, { source: "file", file: name }));
+    Object.assign(this.value, { source: "file", file: name });
+    [this.past, this.future] = [[], []]; // they may be those of another file
+    this.notify();
   }
 
   /** Whether the table is available: a link to a file does not contain the file. */
@@ -72,6 +116,18 @@ export class MarketSettings {
   table() {
     if (this.value.source === "table") return { table: true };
     return this.value.source === "file" ? { csv: this.text } : { sets: this.store.examples };
+  }
+
+  /** The grouping of a request: null for labels, a column, or a numeric column with its limits: "distance: 300, 600". */
+  grouping() {
+    const { by, limits } = this.value;
+    return by !== null && limits !== "" ? `${by}: ${limits}` : by;
+  }
+
+  /** A key that changes with everything that figures depend on, except for the groups. */
+  figuresKey() {
+    const { model, revenue, unitCost, changes } = this.value;
+    return JSON.stringify([this.tableKey(), model, revenue, unitCost, changes.map(({ text }) => text)]);
   }
 
   /** A key that changes with the table. */
@@ -128,6 +184,8 @@ function decode(read, schema) {
   if (typeof read !== "object" || read === null) return null;
   const name = (value) => (typeof value === "string" ? value : null);
   const changes = (list) => list.map(([text, words]) => ({ text: String(text), words: String(words) }));
+  const choices = (key) =>
+    Object.fromEntries(Object.keys(NO_CHOICES[key]).map((choice) => [choice, name(read[key]?.[choice])]));
   try {
     return {
       source: read.source === "sample" || (read.source === "table" && schema.table) ? read.source : "file",
@@ -135,6 +193,10 @@ function decode(read, schema) {
       by: name(read.by),
       revenue: name(read.revenue),
       unitCost: name(read.unitCost),
+      limits: name(read.limits) ?? "",
+      curve: choices("curve"),
+      best: choices("best"),
+      measure: name(read.measure),
       model: read.model === "baseline" && schema.has_baseline ? "baseline" : "main",
       own: (read.own ?? []).map(String),
       changes: changes(read.changes),

@@ -28,10 +28,11 @@ export class Simulation {
   }
 
   /**
-   * Return the figures of scenarios, each a list of texts of changes. `by` defaults to the segments of the settings.
+   * Return the figures of scenarios, each a list of texts of changes. `by` defaults to the segments of the settings;
+   * {column, merge} counts the alternatives with the names in `merge` as one group.
    * `progress` is called with the number of scenarios that are ready.
    */
-  async figures(lists, { by = this.settings.value.by, intervals = true, signal, progress } = {}) {
+  async figures(lists, { by = this.settings.grouping(), intervals = true, signal, progress } = {}) {
     const keys = lists.map((changes) => this.question(changes, by, intervals));
     const missing = [...new Set(keys.filter((key) => !this.kept.has(key)))];
     const { pairs } = await this.describe(signal);
