@@ -72,3 +72,25 @@ def test_contents_cannot_define_groups() -> None:
     data = ChoiceData.from_long(table, choice_set="s", features=["about"], kinds={"about": "text"})
     with pytest.raises(InputError, match="by='about' is of kind text: only numbers and categories can define groups"):
         segments(data, "about")
+
+
+def test_a_numeric_column_can_have_limits() -> None:
+    """A limit belongs to the group above it; a missing number has its own group."""
+    table = {"s": [1, 2, 3, 4, 5], "km": [100.0, 300.0, 299.0, 700.0, np.nan], "x": [1.0] * 5, "word": list("abcde")}
+    data = ChoiceData.from_long(table, choice_set="s", individual=["km", "word"], features=["x"], missing="indicator")
+    result = segments(data, "km: 300, 600")
+    assert result.names == ("< 300", "300 to 600", ">= 600", "(missing)")
+    assert result.codes.tolist() == [0, 1, 0, 2, 3]
+    assert segments(data, "km:1000000.5").names[0] == "< 1000000.5"
+    for by in ("km: 600, 300", "km: ", "km: 3, x", "km: nan"):
+        with pytest.raises(InputError, match="ascending limits, such as 'distance: 300, 600'"):
+            segments(data, by)
+    with pytest.raises(InputError, match="only a numeric column can have limits"):
+        segments(data, "word: 3")
+    with pytest.raises(InputError, match="no column 'miles'"):
+        segments(data, "miles: 3")
+
+
+def test_a_column_may_contain_a_colon() -> None:
+    data = ChoiceData.from_long({"s": [1, 1], "a: 3": [1.0, 2.0]}, choice_set="s", features=["a: 3"])
+    assert segments(data, "a: 3").names == ("1", "2")

@@ -143,6 +143,42 @@ def test_wrong_requests_name_the_entry_and_the_remedy(table: dict[str, Any], net
     assert "model: 'baseline' is not served" in error(client, csv=text, model="baseline")
 
 
+def test_merged_groups_have_intervals_and_segments_have_limits(
+    table: dict[str, Any], logit: MNL, make_client: Any, tmp_path: Path
+) -> None:
+    """The share of two modes together is the sum of theirs, with an interval. Limits are those of pn.scenario."""
+    client, text = make_client(logit), csv_of(table)
+    merged = {"column": None, "merge": ["car", "bus"]}
+    answer = post(client, csv=text, scenarios=[["price *= 1.1"]], by=[None, merged, "income: 30000, 60000"])
+    each, (both, *others), segments = (one["groups"] for one in answer["scenarios"][0]["groupings"])
+    by_name = {one["name"]: one["share"] for one in each}
+    assert both["name"] == "car, bus"
+    assert both["share"]["after"] == pytest.approx(by_name["car"]["after"] + by_name["bus"]["after"], abs=1e-9)
+    assert both["share"]["low"] < both["share"]["change"] < both["share"]["high"]
+    assert [one["share"] for one in others] == [by_name[one["name"]] for one in others]
+    assert {one["segment"] for one in segments} == {"< 30000", "30000 to 60000", ">= 60000"}
+    (tmp_path / "table.csv").write_text(text)
+    expected = scenario(logit, tmp_path / "table.csv", "price *= 1.1", by="income: 30000, 60000").shares
+    assert [one["share"]["after"] for one in segments] == pytest.approx([row.after for row in expected.rows], abs=1e-9)
+    ask = {"csv": text, "scenarios": [["price *= 1.1"]]}
+    assert "there is no group 'tram'" in error(client, **ask, by=[{"column": None, "merge": ["tram"]}])
+    assert "the groups have segments" in error(client, **ask, by=[{"column": "purpose", "merge": ["car"]}])
+    assert "by, entry 0, merge: expected a list" in error(client, **ask, by=[{"column": None, "merge": []}])
+    assert "by, entry 0: 'merge' is missing" in error(client, **ask, by=[{"column": None}])
+    assert "ascending limits" in error(client, **ask, by=["income: 3, 2"])
+    assert "limits need an individual-level column" in error(client, **ask, by=["price: 3"])
+    assert "only a numeric column can have limits" in error(client, **ask, by=["purpose: 3"])
+
+
+def test_a_change_that_leaves_all_values_as_they_are_is_noted(
+    table: dict[str, Any], logit: MNL, make_client: Any
+) -> None:
+    answer = post(make_client(logit), csv=csv_of(table), scenarios=[["price *= 1"], ["spend *= 2"]], revenue="spend")
+    same, ignored = (one["notes"] for one in answer["scenarios"])
+    assert same == ["no share changes: the changes leave all values as they are"]
+    assert ignored[0].startswith("no share changes: the model ignores the changed columns")
+
+
 def test_prices_cannot_become_negative(make_client: Any) -> None:
     """Prices in EUR that are nowhere negative stay so; minutes, which are not money, can change their sign."""
     client = make_client(MNL().fit(intercity.read(), progress=False))

@@ -18,6 +18,8 @@ from choice_tables import trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline, intercity
 from pcmcnet.insight.scenarios import Scenario, scenario
+from pcmcnet.insight.scenarios.market_effects import MergedGroups
+from pcmcnet.insight.scenarios.scenario import RevenueColumns, read_sets, simulate
 from pcmcnet.models import MNL, PCMCNet
 from served_page import cell, expect, get, probabilities, serving
 
@@ -219,6 +221,14 @@ def test_curves_and_best_prices_compare_scenarios(
     facts = page.locator("[data-best=facts]")
     expect(facts).to_contain_text(f"{values[best]:,.0f} EUR")
     expect(facts).to_contain_text("price lists were tried, in steps of 5%; a better one may exist.")
+    pairs = zip(("bus", "train"), best, strict=True)
+    changes = [f"price *= {1 + step / 100:.6g} where mode == '{name}'" for name, step in pairs]
+    whole = MergedGroups(None, ("train", "bus"))
+    options: dict[str, Any] = {"columns": RevenueColumns("price"), "surplus": False}
+    ((result,),) = simulate(city[1], read_sets(city[1], intercity.PATH, ()), [changes], [whole], **options)
+    both = result.revenue.rows[0]
+    assert both.after == pytest.approx(values[best], rel=1e-6)
+    expect(facts).to_contain_text(f"Interval{both.after_low:,.0f} to {both.after_high:,.0f} EUR")
     expect(facts).to_contain_text("Everyone chooses one of the alternatives: nobody stays at home.")
     page.get_by_role("button", name="Find the best offer").click()
     expect(facts).to_contain_text("All 3 offers were compared.")
@@ -269,6 +279,70 @@ def test_best_prices_are_compared_with_today_and_own_revenue_is_shown(
     expect(other.get_by_role("group", name="Your alternatives").get_by_label("train", exact=True)).to_be_checked()
     add_change(other, kind="drop", labels="train")  # what is dropped still counts as one's own
     expect(other.locator("[data-total=own-revenue]")).to_contain_text(f"today {expected.before:,.0f}")
+
+
+def test_changes_are_undone_and_choices_are_in_the_link(market: str, visit: Visit, city: tuple[PCMCNet, MNL]) -> None:
+    """Undo and redo by buttons and keys. Curves stay when an alternative is ticked, and go when prices change."""
+    page = ready(visit(market))
+    undo, redo = (page.get_by_role("button", name=name, exact=True) for name in ("Undo", "Redo"))
+    expect(undo).to_be_disabled()
+    add_change(page, labels="train")
+    page.get_by_role("button", name="Save as scenario").click()
+    page.get_by_label("by up to").select_option("20")
+    page.get_by_role("button", name="Draw the curves").click()
+    curve = page.locator("[data-curve=revenue] path.line").first
+    expect(curve).to_be_visible()
+    page.get_by_role("group", name="Your alternatives").get_by_label("bus", exact=True).check()
+    page.get_by_label("within").select_option("50")
+    page.locator("[data-market=measure]").select_option("revenue")
+    expect(ready(page).locator("[data-total=own-revenue]")).to_be_visible()
+    expect(curve).to_be_visible()
+    other = ready(visit(page.url))
+    for name, value in (("curve=range", "20"), ("best=range", "50"), ("market=measure", "revenue")):
+        expect(other.locator(f"[data-{name}]")).to_have_value(value)
+    undo.click()
+    expect(ready(page).locator("[data-market=measure]")).to_have_value("share")
+    page.locator("[data-market=print]").focus()
+    page.keyboard.press("Control+z")
+    expect(ready(page).locator("[data-best=range]")).to_have_value("30")
+    for _ in range(4):  # the alternative, the range of the curves, the scenario, the change
+        undo.click()
+        ready(page)
+    expect(page.locator(".changes li")).to_have_count(0)
+    expect(undo).to_be_disabled()
+    redo.click()
+    expect(ready(page).locator(".changes li")).to_have_count(1)
+    page.locator("[data-market=print]").focus()
+    page.keyboard.press("Control+Shift+z")
+    expect(ready(page).locator("[data-market=comparison]")).to_be_visible()
+
+
+def test_segments_have_limits_of_ones_own(market: str, visit: Visit, city: tuple[PCMCNet, MNL], tmp_path: Path) -> None:
+    page = ready(visit(market, refusals=(422,)))
+    limits = page.get_by_label("Limits")
+    expect(limits).to_be_hidden()
+    page.get_by_label("Segments").select_option("distance")
+    ready(page)
+    limits.fill("300, 600")
+    limits.press("Enter")
+    heads = page.locator("[data-market=groups] .segment th")
+    expect(heads).to_have_text(["Distance: < 300 km", "Distance: 300 to 600 km", "Distance: >= 600 km"])
+    add_change(page, labels="train")
+    expected = scenario(
+        city[0], intercity.PATH, "price *= 1.1 where mode == 'train'", by="distance: 300, 600", intervals=False
+    )
+    rows = downloaded(page, "Download the market as CSV", tmp_path)
+    assert [float(row["share_after"]) for row in rows] == pytest.approx([row.after for row in expected.shares.rows])
+    assert shlex.split(page.locator("[data-market=command-text]").text_content().replace("\\\n", ""))[7] == (
+        "distance: 300, 600"
+    )
+    expect(ready(visit(page.url)).get_by_label("Limits")).to_have_value("300, 600")
+    limits.fill("600, 300")
+    limits.press("Enter")
+    expect(page.locator("[data-market=status]")).to_contain_text("ascending limits, such as 'distance: 300, 600'")
+    limits.fill("")
+    limits.press("Enter")
+    expect(ready(page).locator("[data-market=groups] .segment")).to_have_count(4)
 
 
 def test_one_choice_set_of_the_market_opens_with_its_marks(

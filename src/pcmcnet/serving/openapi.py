@@ -334,7 +334,13 @@ class RequestSchemas:
         entries = {
             **self._tables(),
             "scenarios": {"type": "array", "items": changes, "minItems": 1, "maxItems": most, "default": [[]]},
-            "by": {"type": "array", "items": {"anyOf": [column, merged]}, "minItems": 1, "maxItems": 4, "default": [None]},
+            "by": {
+                "type": "array",
+                "items": {"anyOf": [column, merged]},
+                "minItems": 1,
+                "maxItems": 4,
+                "default": [None],
+            },
             "revenue": column,
             "unit_cost": column,
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},

@@ -403,7 +403,6 @@ def _size(request: Mapping[str, Any], key: str, default: int, n: int) -> int:
 T = TypeVar("T")
 _TABLES = ("sets", "csv", "table")  # the forms of a market in a request
 _MAX_SETS_IN_LOOP = 20  # more take milliseconds to read, and are read in a thread
-_READER_THREADS = 2  # more would block the interpreter for other requests
 
 
 class Service:
@@ -425,7 +424,9 @@ class Service:
         self.bodies = BodyReader(settings)
         self._max_size = JsonSize(settings.max_depth, settings.max_values)
         self._searcher = shared_searcher()
-        self._pool = ThreadPoolExecutor(_READER_THREADS, "pcmcnet-reader")
+        # Requests are read in one thread: with two, small predictions waited longer for the interpreter lock (measured).
+        self._readers = ThreadPoolExecutor(1, "pcmcnet-reader")
+        self._helpers = ThreadPoolExecutor(1, "pcmcnet-helper")
         self.inputs = input_columns(main.schema)
         self.readers = {
             name: SetReader(model.schema, self.inputs, settings, vector_sizes(main))
@@ -440,13 +441,14 @@ class Service:
     async def parse(self, content: bytes) -> Any:
         """Parse a body, in a thread if it is large."""
         if len(content) > LARGE_BODY_BYTES:
-            return await self._in_thread(parse_strict_json, content, self._max_size)
+            return await _in_thread(self._readers, parse_strict_json, content, self._max_size)
         return parse_strict_json(content, self._max_size)
 
     async def render(self, result: Mapping[str, Any]) -> bytes:
         """Return a response as JSON, computed in a thread if it is large."""
         rows = max((len(value) for value in result.values() if isinstance(value, list | np.ndarray)), default=0)
-        return await self._in_thread(json_by_rows, result) if rows > _MAX_SETS_IN_LOOP else json_by_rows(result)
+        is_large = rows > _MAX_SETS_IN_LOOP
+        return await _in_thread(self._helpers, json_by_rows, result) if is_large else json_by_rows(result)
 
     async def probabilities(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Return the probabilities of all choice sets."""
@@ -482,7 +484,7 @@ class Service:
         name = self._model(request)
         data = await self._read(name, [request["set"]])
         grid = MapGrid.read(request, data, self.models["main"], self.settings)
-        log_p = await self._log_proba(name, await self._in_thread(grid.sets), admission, data)
+        log_p = await self._log_proba(name, await _in_thread(self._helpers, grid.sets), admission, data)
         return grid.response(log_p)
 
     async def offer(self, body: Any, admission: Admission) -> dict[str, Any]:
@@ -560,14 +562,15 @@ class Service:
         """Read choice sets, in a thread if there are many sets or if the sets contain rich values such as images."""
         read = self.readers[name].read
         slow = isinstance(sets, list) and (len(sets) > _MAX_SETS_IN_LOOP or bool(self.models[name].schema.kinds))
-        return await self._in_thread(read, sets) if slow else read(sets)
-
-    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in a thread, so that the event loop stays free. Skip the call if the request is cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        return await _in_thread(self._readers, read, sets) if slow else read(sets)
 
     async def _log_proba(
         self, name: str, data: ChoiceData, admission: Admission, request_sets: ChoiceData | None = None
     ) -> Floats:
         log_p: Floats = await asyncio.wrap_future(admission.put(Job(name, "log_proba", data, request_sets)))
         return log_p
+
+
+async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a thread, so that the event loop stays free. Skip the call if the request is cancelled."""
+    return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)

@@ -55,7 +55,8 @@ class ServeSettings:
         Maximum number of choice sets (default 1,000) and of pairs (default 100,000) in a batch of small requests, or in
         a chunk of a large one. A batch of 100,000 pairs takes 50 ms for a network of 64x64 units.
     large_threads
-        Maximum number of threads for large requests (default 2). All but one of them wait while there are small requests.
+        Maximum number of threads for large requests (default 2). All but one of them wait while there are small
+        requests.
     gather
         Time that the first request of a batch waits for requests that are still being read, in seconds (default 0.003).
     head_timeout, body_timeout

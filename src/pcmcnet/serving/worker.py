@@ -146,7 +146,7 @@ class Job:
 
 
 class ChunkedJob:
-    """A large query, computed chunk by chunk. Choice sets of similar size are in the same chunk, without much padding."""
+    """A large query, computed chunk by chunk. A chunk has sets of similar size, which need little padding."""
 
     def __init__(self, job: Job, sets: int, pairs: int) -> None:
         self.job = job

@@ -8,7 +8,7 @@ from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.language import parse_change
-from pcmcnet.insight.scenarios.market_effects import group_alternatives
+from pcmcnet.insight.scenarios.market_effects import MergedGroups, group_alternatives
 from pcmcnet.insight.scenarios.offers import ScenarioOffer
 
 TABLE = {
@@ -63,3 +63,20 @@ def test_each_segment_has_its_own_groups() -> None:
     assert groups.before.tolist() == [2, 1, 5, 3]
     assert groups.segment.tolist() == [0, 0, 0, 1, 1, 1]
     assert groups.changed.tolist() == [False] * 5 + [True]
+
+
+def test_merged_groups_come_first_and_count_as_one() -> None:
+    """Groups air, bus, car are 0, 1, 2. Car and air become 0, and bus becomes 1."""
+    merged = MergedGroups(None, ("car", "air")).merge(grouped(table(), "price = 9 where mode == 'air'"))
+    assert merged.names == ("car, air", "bus")
+    assert (merged.before.tolist(), merged.after.tolist()) == ([0, 1, 0, 0], [0, 1, 0, 0])
+    assert (merged.changed.tolist(), merged.segment.tolist()) == ([True, False], [0, 0])
+    with pytest.raises(InputError, match="there is no group 'boat': name groups of alternatives, such as 'air'"):
+        MergedGroups(None, ("boat",)).merge(grouped(table(), "price *= 2"))
+    with pytest.raises(InputError, match="the groups have segments"):
+        MergedGroups("zone", ("x: car",)).merge(grouped(table(), "price *= 2", "zone"))
+
+
+def test_features_have_no_limits() -> None:
+    with pytest.raises(InputError, match="limits need an individual-level column"):
+        grouped(table(), "price *= 2", "price: 3")

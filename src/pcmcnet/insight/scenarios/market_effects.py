@@ -62,9 +62,11 @@ class MergedGroups:
             problem = "the groups have segments" if groups.segment.any() else f"there is no group {self.names[0]!r}"
             raise InputError(f"merge: {problem}: name groups of alternatives, such as {groups.names[0]!r}.")
         place = np.where(is_merged, 0, np.cumsum(~is_merged))
-        names = (", ".join(self.names), *(name for name, merged in zip(groups.names, is_merged, strict=True) if not merged))
+        others = [name for name, merged in zip(groups.names, is_merged, strict=True) if not merged]
+        names = (", ".join(self.names), *others)
         changed = np.bincount(place, groups.changed, len(names)) > 0
-        return Groups(names, groups.by, place[groups.before], place[groups.after], np.zeros(len(names), np.int64), changed)
+        segment = np.zeros(len(names), np.int64)
+        return Groups(names, groups.by, place[groups.before], place[groups.after], segment, changed)
 
 
 def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) -> Groups:
@@ -74,7 +76,9 @@ def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) 
     column_segments = None if by is None or by in (LABEL, label) else segments(first, by)
     if column_segments is not None and not column_segments.of_sets:
         if column_and_limits(first, str(by))[1] is not None:
-            raise InputError(f"by={by!r}: limits need an individual-level column, which is constant within choice sets.")
+            raise InputError(
+                f"by={by!r}: limits need an individual-level column, which is constant within choice sets."
+            )
         order, before, after = _values(first, offer, str(by))
         names, *codes = _numbered(before, after, order)
         segment, segment_names, group_name = np.zeros(len(first), np.int64), [""], str(by)

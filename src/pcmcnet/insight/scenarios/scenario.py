@@ -173,6 +173,12 @@ def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = 
     return moved
 
 
+def _has_new_values(first: ChoiceData, offer: ScenarioOffer) -> bool:
+    """Return True if an alternative was added or removed, or a value differs from that of the original table."""
+    every = np.arange(len(first.rows))
+    return not np.array_equal(offer.origin, every) or bool(_differ(first, offer.data, every).any())
+
+
 def _values_differ(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
     """Return a mask of the values of a column that differ before and after, treating missing values as equal."""
     a, b = stored_values(first.take(at)), stored_values(second.take(now))
@@ -621,9 +627,10 @@ class SimulatedCase:
         tables = MarketTables(self.comparison, figures, self.groups.names)
         notes = [*caveats(model, first, self.offer)]
         if self.steps and not tables.values["shares"][2].any():
-            notes.append(
-                "no share changes: the model ignores the changed columns, or its predictions change only at thresholds"
-            )
+            cause = "the model ignores the changed columns, or its predictions change only at thresholds"
+            if not _has_new_values(first, self.offer):
+                cause = "the changes leave all values as they are"
+            notes.append(f"no share changes: {cause}")
         if tables.has_mixed_signs and isinstance(reason := tables.diversion(), str):
             notes.append(f"no diversion: {reason}")
         parts: dict[str, Any] = {"revenue": tables.revenue(columns.revenue), "diversion": tables.diversion()}

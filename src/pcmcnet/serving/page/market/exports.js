@@ -19,7 +19,8 @@ export function groupCells(figures, settings) {
 
 /** The command that computes the same figures. Without changes there is none. */
 export function scenarioCommand(settings) {
-  const { changes, by, revenue, unitCost, source, model } = settings.value;
+  const { changes, revenue, unitCost, source, model } = settings.value;
+  const by = settings.grouping();
   const { title } = settings.store.schema;
   const options = [
     ...changes.map(({ text }) => ["--change", text]),
