@@ -424,7 +424,7 @@ class Service:
         self.bodies = BodyReader(settings)
         self._max_size = JsonSize(settings.max_depth, settings.max_values)
         self._searcher = shared_searcher()
-        # Requests are read in one thread: with two, small predictions waited longer for the interpreter lock (measured).
+        # Requests are read in one thread: with two, small predictions waited longer for the lock (measured).
         self._readers = ThreadPoolExecutor(1, "pcmcnet-reader")
         self._helpers = ThreadPoolExecutor(1, "pcmcnet-helper")
         self.inputs = input_columns(main.schema)
