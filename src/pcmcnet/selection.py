@@ -73,8 +73,12 @@ class Fold:
         return np.concatenate([sets.weights for sets in self.held_out])
 
 
-def held_out_folds(train: Sets, valid: Sets | None, seed: int, *, max_sets: int | None = None) -> list[Fold]:
-    """Return one or two folds for slow trials, or an empty list if there are too few choice sets.
+def held_out_folds(
+    train: Sets, valid: Sets | None, seed: int, *, max_sets: int | None = None, quarters: int = 2
+) -> list[Fold]:
+    """Return folds for slow trials, or an empty list if there are too few choice sets.
+
+    In a small table, ``quarters`` of its four quarters are held out in turn. In a larger one, a fifth is held out.
 
     Parameters
     ----------
@@ -87,13 +91,15 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int, *, max_sets: int 
         Seed of the folds.
     max_sets
         Maximum size of the sample, in choice sets (default 12,000).
+    quarters
+        Number of folds of a small table, at most 4.
     """
     max_sets = MAX_SEARCHED_SETS if max_sets is None else max_sets
     sample = sample_sets(train, max_sets, seed)
     extra = () if valid is None else (sample_sets(valid, max_sets // 5, seed),)
     if len(sample) < MIN_GROUPS:
         return _with_distinct_groups([(sample, extra)]) if extra else []
-    n_folds, n_used = (4, 2) if len(sample) < SMALL_TABLE_SETS else (5, 1)
+    n_folds, n_used = (4, quarters) if len(sample) < SMALL_TABLE_SETS else (5, 1)
     parts = sample.folds(n_folds, seed=seed, by=_person_groups(sample))[:n_used]
     return _with_distinct_groups([(part, (held_out, *extra)) for part, held_out in parts])
 

@@ -476,17 +476,25 @@ def test_signs_lengthen_the_fit_but_not_its_trials(monkeypatch: pytest.MonkeyPat
 # -- held-out folds -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sets", "folds", "share"), [(100, 2, 4), (200, 1, 5)])
-def test_two_folds_of_a_quarter_are_held_out_of_a_small_table(
-    sets: int, folds: int, share: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sets", "quarters", "folds", "share"), [(100, 2, 2, 4), (100, 4, 4, 4), (200, 4, 1, 5)])
+def test_some_quarters_are_held_out_of_a_small_table(
+    sets: int, quarters: int, folds: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "SMALL_TABLE_SETS", 200)
-    created = held_out_folds(choices(sets), None, seed=0)
+    created = held_out_folds(choices(sets), None, seed=0, quarters=quarters)
     assert len(created) == folds
     ids = [set(fold.held_out[0].set_ids.tolist()) for fold in created]
     assert len(set.union(*ids)) == sum(map(len, ids)) == folds * sets // share
     for fold in created:
         assert sorted([*fold.train.set_ids, *fold.held_out[0].set_ids]) == list(range(sets))
+
+
+@pytest.mark.parametrize(("rank", "held_out"), [(None, 50), (2, 100)])
+def test_factored_networks_hold_out_all_quarters_of_a_small_table(rank: int | None, held_out: int) -> None:
+    model = PCMCNet(hidden=(4,), rank=rank, epochs=1, members=1).fit(choices(100), seed=0, progress=False)
+    search = model.record_.decay_search
+    assert search is not None
+    assert search.held_out_sets == held_out
 
 
 def test_whole_persons_are_held_out() -> None:
