@@ -1,12 +1,15 @@
 """Endogenous prices and choice-based samples: estimates, standard errors and coverage on simulated tables.
 
-python -m benchmarks.endogeneity [--json FILE] [control] [models] [wesml]
+python -m benchmarks.endogeneity [--json FILE] [control] [models] [berry] [wesml]
 
 control    100 simulated markets (pcmcnet.datasets.market) with 1,500 purchases: the price coefficient of a logit
            without and with a control function, and the coverage of 95% intervals (normal) with the bootstrap over
            households, which estimates both stages in each of 100 replicates. The first 30 are also shown alone.
 models     one market with 6,000 purchases: the elasticity of the share of product a, for an increase in its price
            by 10%, of several models without and with the residual as a feature
+berry      200 simulated tables of 150 markets of 100,000 customers, who buy one of three products or none: the price
+           coefficient by least squares and by two-stage least squares (pcmcnet.berry_inversion), and the coverage of
+           95% intervals
 wesml      200 choice-based samples with as many choices of each of three modes: constants and slopes of a logit
            without and with weights, and the coverage of 95% intervals with robust errors
 """
@@ -111,6 +114,35 @@ def true_elasticity() -> float:
     return (share(1.1) / share(1.0) - 1) / 0.1
 
 
+# -- Market shares -----------------------------------------------------------------------------------------------------
+
+TABLES, MARKETS_OF_TABLE, CUSTOMERS = 200, 150, 100_000  # with 10,000 customers, some products are never bought
+
+
+def berry() -> list[Row]:
+    """Measure bias and coverage of the price coefficient by a Berry inversion of market shares."""
+    roles: dict[str, Any] = {"choice_set": "market", "counts": "sales", "alternative": "product"}
+    values: dict[str, list[float]] = {"least squares": [], "two-stage least squares": []}
+    errors = []
+    for seed in range(TABLES):
+        sales = market.simulate_shares(MARKETS_OF_TABLE, customers=CUSTOMERS, seed=seed)
+        data = pn.ChoiceData.from_long(sales, **roles, features=["price", "advertising", "cost"])
+        result = pn.berry_inversion(data, instruments=["cost"])
+        values["least squares"].append(float(result.least_squares[-1]))
+        values["two-stage least squares"].append(result.coefficients["price"])
+        errors.append(result.standard_errors["price"])
+    columns = {"price coefficient": "", "truth": ".3f", "mean": ".3f", "off by": "+.1%", "sd": ".3f"}
+    table = Table("Berry inversions", {**columns, "mean error": ".3f", "coverage": ".3f"}, first=24)
+    for name, estimates in values.items():
+        b, s = np.array(estimates), np.array(errors)
+        row: Row = {"price coefficient": name, "truth": market.PRICE, "mean": b.mean()}
+        row |= {"off by": b.mean() / market.PRICE - 1, "sd": b.std(ddof=1)}
+        if name != "least squares":
+            row |= {"mean error": s.mean(), "coverage": (abs(b - market.PRICE) <= 1.96 * s).mean()}
+        table.add(row)
+    return table.rows
+
+
 # -- Choice-based samples ----------------------------------------------------------------------------------------------
 
 MODES, CONSTANTS, TIME = ("car", "bus", "bike"), np.array([0.0, -2.0, -2.5]), -1.0
@@ -157,7 +189,7 @@ def choice_based_sample(seed: int) -> pn.ChoiceData:
     return pn.ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["time"])
 
 
-SECTIONS: dict[str, Section] = {"control": control, "models": models, "wesml": wesml}
+SECTIONS: dict[str, Section] = {"control": control, "models": models, "berry": berry, "wesml": wesml}
 
 if __name__ == "__main__":
     run(

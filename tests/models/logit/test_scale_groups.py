@@ -111,6 +111,65 @@ def test_estimates_maximise_a_likelihood_written_by_hand(data: ChoiceData, mnl: 
     assert mnl.estimates_.n_parameters == 5
 
 
+def plants(number: int = 400, seed: int = 0) -> Columns:
+    """Choices of a technology by plants in three regimes, with errors of different sizes (the form of mlogit's NOx).
+
+    The utility is -2 post - 1.5 burner - 0.4 vcost - 0.02 kcost - 0.02 kcost age, and the standard deviation of its
+    error is that of regulated plants times 1.4 (deregulated) or 0.7 (public).
+    """
+    rng = np.random.default_rng(seed)
+    n = 6
+    post = np.tile([1.0, 1, 0, 0, 0, 0], number)
+    burner = np.tile([0.0, 0, 1, 1, 0, 0], number)
+    vcost, kcost = rng.gamma(3, 1, number * n), rng.gamma(4, 5, number * n) * (post + 0.3)
+    age, regime = rng.uniform(0, 2, number), rng.integers(0, 3, number)
+    open_ = np.ones((number, n), bool)
+    open_[::5, 0] = False
+    v = -2 * post - 1.5 * burner - 0.4 * vcost - 0.02 * kcost - 0.02 * kcost * np.repeat(age, n)
+    noise = np.array([1.0, 1.4, 0.7])[regime][:, None] * rng.gumbel(size=(number, n))
+    took = np.where(open_, v.reshape(number, n) + noise, -np.inf).argmax(1)[:, None] == np.arange(n)
+    columns = {"post": post, "burner": burner, "vcost": vcost, "kcost": kcost, "age": np.repeat(age, n)}
+    names = np.array(["regulated", "deregulated", "public"])[regime]
+    return {
+        "plant": np.repeat(np.arange(number), n),
+        "took": took.ravel(),
+        "open": open_.ravel(),
+        "env": np.repeat(names, n),
+        **columns,
+    }
+
+
+def test_scales_are_the_inverses_of_the_standard_deviations_of_mlogit() -> None:
+    """mlogit divides utilities by 1 + sig_g for regime g, and by 1 in the reference: scale_g = 1 / (1 + sig_g)."""
+    table = plants()
+    data = ChoiceData.from_long(
+        table,
+        choice_set="plant",
+        chosen="took",
+        available="open",
+        individual=["env", "age"],
+        features=["post", "burner", "vcost", "kcost"],
+    )
+    model = MNL(formula="post + burner + vcost + kcost + kcost:age", scale="env", base={"env": "regulated"}).fit(data)
+    x = np.column_stack([table[name] for name in ("post", "burner", "vcost", "kcost")])
+    x = np.column_stack([x, table["kcost"] * table["age"]]).astype(np.float32).astype(np.float64)
+    starts = np.arange(0, len(x), 6)
+
+    def loss(theta: Floats) -> float:
+        sigma = 1 + theta[5] * (table["env"] == "deregulated") + theta[6] * (table["env"] == "public")
+        v = np.where(table["open"], x @ theta[:5] / sigma, -np.inf)
+        return -float(v[table["took"]].sum() - np.log(np.add.reduceat(np.exp(v), starts)).sum())
+
+    found = minimize(loss, np.zeros(7), method="BFGS", options={"gtol": 1e-5})
+    assert model.estimates_.log_likelihood == pytest.approx(-found.fun, abs=1e-5)  # float32 columns
+    names = ["post", "burner", "vcost", "kcost", "kcost:age"]
+    np.testing.assert_allclose([model.coefficients[name] for name in names], found.x[:5], atol=2e-3)  # as above
+    for name, sig, truth in (("deregulated", found.x[5], 1.4), ("public", found.x[6], 0.7)):
+        scale, error = model.coefficients[f"scale[{name}]"], model.standard_errors()[f"scale[{name}]"]
+        assert scale == pytest.approx(1 / (1 + sig), abs=2e-3)  # BFGS with numerical gradients
+        assert abs(scale - 1 / truth) < 3 * error
+
+
 def test_standard_errors_come_from_the_hessian_and_the_scores(data: ChoiceData, mnl: MNL) -> None:
     """Differences of log-probabilities of the choices give the scores, and second differences the Hessian."""
     at, weights = mnl.estimates_.values, data.weights
