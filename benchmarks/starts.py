@@ -5,8 +5,8 @@
 ``latent-class`` compares the log-likelihood with seeds 0 to 9 with the best of 100 starts. The simulated panel has the
 shape of a study of route choice: 388 persons with 9 choices between two routes that differ in travel time, cost,
 headway and number of changes; two classes value them differently, and membership depends on commuting and on having a
-car. ``mixed`` compares 1, 5 and 10 starts of mixed logits, and shows the simulation error of the default: the largest
-change of an estimate with other draws, in standard errors.
+car. ``mixed`` compares 1, 5 and 10 starts of mixed logits, also with two classes and with masses at 0. It shows the
+simulation error of the default: the largest change of an estimate with other draws, in standard errors.
 """
 
 from __future__ import annotations
@@ -124,11 +124,14 @@ def latent_class(seeds: int, many: int) -> list[Row]:
 def mixed(seeds: int, draws: int) -> list[Row]:
     """Compare 1, 5 and 10 starts, and the default."""
     normal = dict.fromkeys(("time/100", "cost/100", "constant[CAR]", "constant[TRAIN]"), "normal")
+    both = dict.fromkeys(("time/100", "cost/100"), "normal")
     in_wtp_space = {"time/100": "normal", "cost/100": "-lognormal"}
     data = swissmetro()
     cases: dict[str, dict[str, Any]] = {
         "four correlated": {"random": normal, "correlated": True},
         "WTP space": {"random": in_wtp_space, "wtp_space": "cost/100"},
+        "two classes": {"random": both, "classes": 2, "membership": "FIRST"},
+        "zero inflated": {"random": dict.fromkeys(both, "zero-inflated-normal")},
     }
     columns = {"1 start": 1, "5 starts": 5, "10 starts": 10, "default": "auto"}
     table = Table(

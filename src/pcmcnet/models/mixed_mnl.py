@@ -870,56 +870,46 @@ class MixedMNL(MixedPredictions):
         weights, of_theta = persons.weights(sets), mixing.scale(whole.spread, b)
         scale = classes.scale(of_theta, column_scales(share_columns))
         search = SimulatedSearch(make, weights, scale, within, config.draws, config.prior, config.max_iter)
+        is_named = bool(self._named_classes(classes))
+        order = partial(classes.order, h=share_columns, weights=weights, is_named=is_named)
         if classes.number == 1:
             starts = self._starts(classes, within.start, scale, run.seed)
         else:
-            one = replace(classes, distributions=(mixing,), covariates=("constant",))
+            one, named = classes.one_class(), options_by_class(config.start, classes.class_names, classes.number)
+            of_one_class = replace(
+                search,
+                make=partial(make, of=one),
+                scale=one.scale(of_theta, np.ones(1)),
+                within=self._one_class_parameters(design, classes, one.start(theta[None])),
+            )
             starts = ClassStarts(
                 classes=classes,
                 within=within,
                 scale=scale,
                 size=1 / whole.spread,
-                named=[
-                    name in options_by_class(config.start, classes.class_names, classes.number) for name in within.names
-                ],
+                named=[name in named for name in within.names],
                 data=MixtureData(plain, persons.number, share_columns, weights),
-                one_class=replace(
-                    search,
-                    make=partial(make, of=one),
-                    scale=one.scale(of_theta, np.ones(1)),
-                    within=self._one_class_parameters(design, classes, one.start(theta[None])),
-                ),
+                one_class=of_one_class,
             ).points(self._number_of_starts(within.names), run.seed)
+            search = replace(search, comparable=lambda x: np.abs(classes.normalise(x, order(x))[1] @ x))
         maximum = search.maximum(starts)
         # 5. Order the classes by their shares, and make negative spreads positive by mirroring the draws. Scores and
         #    Hessian change accordingly. The score of a person is assigned to the first of its choice sets.
-        shares = weights @ np.exp(classes.log_class_shares(maximum.values, share_columns))
-        order = (
-            list(range(classes.number)) if self._named_classes(classes) else np.argsort(-shares, kind="stable").tolist()
-        )
         profiles: tuple[ClassProfile, ...] = ()
-        if isinstance(likelihood := make(config.draws, 0), ClassMixtureLikelihood) and classes.number > 1:
-            mass = likelihood.class_posterior(maximum.values)[:, order]
+        if classes.number > 1 and isinstance(likelihood := make(config.draws, 0), ClassMixtureLikelihood):
+            mass = likelihood.class_posterior(maximum.values)[:, order(maximum.values)]
             profiles = class_profiles(persons.table, mass * weights[:, None])
-        classes, matrix = classes.normalise(maximum.values, order)
-        inverse = np.linalg.inv(matrix)
+        classes, matrix = classes.normalise(maximum.values, order(maximum.values))
+        best = _transformed(maximum, matrix)
         scores = np.zeros((len(sets), len(matrix)))
-        scores[persons.first] = maximum.scores @ inverse
-        best = replace(
-            maximum,
-            values=matrix @ maximum.values,
-            scores=scores,
-            hessian=inverse.T @ maximum.hessian @ inverse,
-            shift=matrix @ maximum.shift,
-            prior_score=None if maximum.prior_score is None else maximum.prior_score @ inverse,
-        )
+        scores[persons.first] = best.scores
+        best = replace(best, scores=scores)
         constants = self._constants_log_likelihood(design, plain, sets.weights)
         is_one = [name in mixing.scales or name.startswith("lambda[") for name in within.names]
         null = np.array(is_one, np.float64)
         rest = (clusters, null, constants, sampling_strata(sets))
         estimates = infer(best, within, sets.weights, sets.sizes, *rest)
-        diverges = np.flatnonzero(np.abs(matrix) @ maximum.diverges)
-        estimates = estimates.with_unbounded([within.names[k] for k in diverges])
+        estimates = estimates.with_unbounded([within.names[k] for k in np.flatnonzero(best.diverges)])
         self._warn_unbounded(estimates)
         record = MixedRecord(persons=len(keys), simulation=_simulation_record(best, estimates), starts=maximum.starts)
         return FittedMixture(
@@ -1163,6 +1153,20 @@ class MixedMNL(MixedPredictions):
             membership_design=membership,
             profiles=profiles,
         )
+
+
+def _transformed(maximum: SimulatedMaximum, matrix: Floats) -> SimulatedMaximum:  # ..., (P, P)
+    """Return the maximum in the parameters x' = A x, for an invertible matrix A of signs, orders and differences."""
+    inverse = np.linalg.inv(matrix)
+    return replace(
+        maximum,
+        values=matrix @ maximum.values,
+        scores=maximum.scores @ inverse,
+        hessian=inverse.T @ maximum.hessian @ inverse,
+        shift=matrix @ maximum.shift,
+        prior_score=None if maximum.prior_score is None else maximum.prior_score @ inverse,
+        diverges=np.abs(matrix) @ maximum.diverges > 0,
+    )
 
 
 def _simulation_record(maximum: SimulatedMaximum, estimates: Estimates) -> SimulationRecord:

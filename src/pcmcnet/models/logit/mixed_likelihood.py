@@ -539,6 +539,7 @@ class SimulatedSearch:
     draws: int
     prior: float
     max_iter: int
+    comparable: Callable[[Floats], Floats] = np.abs  # parameters in a form in which equivalent ones are equal
 
     def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
         """Return the best maximum that is reached from several starts."""
@@ -548,7 +549,7 @@ class SimulatedSearch:
         few = self.make(first_draws, 0)
         runs, failed = self._search(few, first_draws, begin, ("float32", "float32"), _FIRST_TOLERANCE)
         values, tolerance = [run.value for run in runs], SAME_MAXIMUM - _FIRST_TOLERANCE * runs[0].value
-        points = np.abs([run.x for run in runs]) / self.scale  # spreads may have any sign
+        points = np.stack([self.comparable(run.x) for run in runs]) / self.scale  # spreads may have any sign
         # 2. All draws, from the best maxima: the last iterations, with the likelihood in float64. The Hessian only sets
         #    the direction.
         likelihood = self.make(self.draws, 0)

@@ -198,6 +198,17 @@ class MixingClasses:
         of_class = np.concatenate([theta, np.ones(len(self.inflated))])
         return np.concatenate([np.tile(of_class, self.number), np.tile(1 / covariates, self.number - 1)])
 
+    def one_class(self) -> MixingClasses:
+        """Return the same distribution with a single class."""
+        return MixingClasses(self.distributions[:1])
+
+    def order(self, x: Floats, h: Floats, weights: Floats, *, is_named: bool) -> list[int]:  # (P,), (N, G), (N,)
+        """Return the classes in the order of their shares, or as they are if options name one of them."""
+        if is_named:
+            return list(range(self.number))
+        shares = weights @ np.exp(self.log_class_shares(x, h))
+        return [int(c) for c in np.argsort(-shares, kind="stable")]
+
     def normalise(self, x: Floats, order: Sequence[int]) -> tuple[MixingClasses, Floats]:
         """Return the classes in the given order and with positive spreads, with the matrix A (P, P) of x' = A x.
 
