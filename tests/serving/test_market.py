@@ -13,8 +13,9 @@ import choice_tables
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline, intercity
 from pcmcnet.errors import ConfigError
+from pcmcnet.insight.market_shares import market_shares
 from pcmcnet.insight.scenarios import Scenario, scenario
-from pcmcnet.models import MNL, ChoiceModel, Ensemble, PCMCNet
+from pcmcnet.models import MNL, ChoiceModel, Ensemble, HierarchicalMNL, PCMCNet
 from pcmcnet.serving.app import create_app
 from pcmcnet.serving.request_body import RequestError
 from pcmcnet.serving.settings import ServeSettings
@@ -168,6 +169,47 @@ def test_merged_groups_have_intervals_and_segments_have_limits(
     assert "ascending limits" in error(client, **ask, by=["income: 3, 2"])
     assert "limits need an individual-level column" in error(client, **ask, by=["price: 3"])
     assert "only a numeric column can have limits" in error(client, **ask, by=["purpose: 3"])
+
+
+@pytest.fixture(scope="module")
+def hierarchy() -> HierarchicalMNL:
+    """Return a hierarchical logit of 30 people, who choose among brands at different prices."""
+    rng = np.random.default_rng(0)
+    table = {
+        "trip": np.repeat(np.arange(120), 3),
+        "took": np.tile([1, 0, 0], 120),
+        "brand": np.tile(["A", "B", "C"], 120),
+        "price": rng.uniform(1, 5, 360).round(2),
+        "person": np.repeat(np.arange(30), 12),
+    }
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "alternative": "brand", "person": "person"}
+    data = ChoiceData.from_long(table, features=["price"], **roles)
+    return HierarchicalMNL(chains=2, burn_in=30, draws=40, thin=1).fit(data, progress=False)
+
+
+@pytest.mark.parametrize("rule", ["logit", "first-choice"])
+def test_the_people_of_a_hierarchical_logit_are_a_market(
+    rule: Any, hierarchy: HierarchicalMNL, logit: MNL, table: dict[str, Any], make_client: Any
+) -> None:
+    """One choice set of products: shares and their 90% intervals are those of pn.market_shares, also after a change."""
+    client = make_client(hierarchy)
+    assert client.get("/v1/schema").json()["people"] == 30
+    text, change = "trip,brand,price\n1,A,2\n1,B,2.5\n1,C,3\n", "price *= 1.2 where brand == 'B'"
+    answer = post(client, csv=text, scenarios=[[change]], revenue="price", level=0.9, rule=rule)
+    groups = answer["scenarios"][0]["groupings"][0]["groups"]
+    assert answer["intervals"].startswith("90% intervals from")
+    for when, low, high, price in (("before", None, None, 2.5), ("after", "after_low", "after_high", 3.0)):
+        products = {"brand": ["A", "B", "C"], "price": [2.0, price, 3.0]}
+        expected = market_shares(hierarchy, products, rule=rule, price="price")
+        for one, row in zip(groups, expected.rows, strict=True):
+            assert one["share"][when] == pytest.approx(row.share, abs=1e-6)
+            assert one["revenue"][when] == pytest.approx(row.revenue, abs=1e-5)
+            if low is not None and high is not None:
+                assert one["share"][low] == pytest.approx(row.low, abs=1e-6)
+                assert one["share"][high] == pytest.approx(row.high, abs=1e-6)
+    assert post(client, csv=text, rule=rule, intervals=False)["intervals"] == "no intervals requested"
+    assert "rule: expected null, 'logit' or 'first-choice'" in error(client, csv=text, rule="best")
+    assert "needs the part-worths of a hierarchical logit" in error(make_client(logit), csv=csv_of(table), rule=rule)
 
 
 def test_a_change_that_leaves_all_values_as_they_are_is_noted(

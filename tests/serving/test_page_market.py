@@ -17,10 +17,11 @@ from browser import needs_chromium, violations
 from choice_tables import trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline, intercity
+from pcmcnet.insight.market_shares import market_shares
 from pcmcnet.insight.scenarios import Scenario, scenario
 from pcmcnet.insight.scenarios.market_effects import MergedGroups
 from pcmcnet.insight.scenarios.scenario import RevenueColumns, read_sets, simulate
-from pcmcnet.models import MNL, PCMCNet
+from pcmcnet.models import MNL, HierarchicalMNL, PCMCNet
 from served_page import cell, expect, get, probabilities, serving
 
 pytestmark = needs_chromium
@@ -470,3 +471,39 @@ def test_the_market_works_by_keyboard_on_a_phone_in_dark_mode_and_in_print(
     expect(page.locator(".changes .words")).to_be_visible()
     for hidden in (page.locator("[data-market=form]"), page.get_by_role("button", name="Apply")):
         expect(hidden.first).to_be_hidden()
+
+
+def test_people_of_a_hierarchical_logit_choose(visit: Visit, tmp_path: Path) -> None:
+    """Shares by the people's first choices are those of pn.market_shares; the choice is in the link."""
+    rng = np.random.default_rng(0)
+    table = {
+        "trip": np.repeat(np.arange(120), 3),
+        "took": np.tile([1, 0, 0], 120),
+        "brand": np.tile(["A", "B", "C"], 120),
+        "price": rng.uniform(1, 5, 360).round(2),
+        "person": np.repeat(np.arange(30), 12),
+    }
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "alternative": "brand", "person": "person"}
+    data = ChoiceData.from_long(table, features=["price"], **roles)
+    model = HierarchicalMNL(chains=2, burn_in=30, draws=40, thin=1).fit(data, progress=False)
+    products = {"brand": ["A", "B", "C"], "price": [2.0, 2.5, 3.0]}
+    pyarrow.csv.write_csv(pa.table({"trip": [1, 1, 1], **products}), tmp_path / "products.csv")
+    with serving(model, table=tmp_path / "products.csv") as where:
+        page = ready(visit(where))
+        people = page.get_by_label("Who chooses")
+        people.select_option("first-choice")
+        expect(page.locator("[data-market=notes]")).to_contain_text("answered by all 30 people of the model")
+        add_change(page, labels="B", value="20")
+        rows = downloaded(page, "Download the market as CSV", tmp_path)
+        dearer = {**products, "price": [2.0, 3.0, 3.0]}
+        for when, changed in (("before", products), ("after", dearer)):
+            expected = market_shares(model, changed, rule="first-choice").rows
+            assert [float(row[f"share_{when}"]) for row in rows] == pytest.approx(
+                [row.share for row in expected], abs=1e-6
+            )
+        assert rows[1]["share_low"] != ""
+        expect(page.get_by_role("button", name="Copy command")).to_be_disabled()  # the command has no such rule
+        other = ready(visit(page.url))
+        expect(other.get_by_label("Who chooses")).to_have_value("first-choice")
+        assert violations(ready(page)) == []
+        page.wait_for_load_state("networkidle")

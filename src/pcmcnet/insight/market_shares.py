@@ -164,7 +164,7 @@ class ShareSimulator:
         """Return the columns of the utility for the products."""
         schema = self.model.schema
         sets = ChoiceData.from_schema(_one_set(products, schema), schema.for_prediction())
-        _require_known_levels(self.model.design_.codes, sets)
+        require_known_levels(self.model.design_.codes, sets)
         matrix: Floats = self.model.design_.matrix(sets)[:, list(self.columns)]
         return matrix
 
@@ -344,7 +344,7 @@ def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | N
     return ShareSimulator(model, table, tuple(labels), persons, coefficients, tuple(range(coefficients.shape[1])))
 
 
-def _require_known_levels(codes: Mapping[str, Any], sets: ChoiceData) -> None:
+def require_known_levels(codes: Mapping[str, Any], sets: ChoiceData) -> None:
     """Raise InputError if a product has a level that was not in the training part, so that its value is unknown."""
     products = np.ones(len(sets.rows), bool) if sets.outside is None else ~sets.outside
     for name, code in codes.items():

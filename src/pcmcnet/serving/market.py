@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from pcmcnet.data.files.tabular import names_of
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.kind import Kind
 from pcmcnet.errors import ConfigError, PcmcNetError, describe_value, shortened
+from pcmcnet.insight.market_shares import Rule
+from pcmcnet.insight.people import PeoplePredictor
 from pcmcnet.insight.queries import column_and_limits, segments, table_column
 from pcmcnet.insight.scenarios.market_effects import MarketEffects, MergedGroups
 from pcmcnet.insight.scenarios.scenario import (
@@ -205,6 +207,7 @@ class MarketQuery:
     level: float
     intervals: bool
     describe: bool
+    rule: Rule | None  # how the people of a hierarchical logit choose; None for the model's own prediction
 
     @classmethod
     def read(cls, request: Mapping[str, Any], settings: ServeSettings) -> MarketQuery:
@@ -232,6 +235,7 @@ class MarketQuery:
             float(level),
             intervals,
             describe,
+            _rule(request.get("rule")),
         )
 
     def named(self) -> list[str]:
@@ -342,6 +346,13 @@ def _changes(value: Any, at: str) -> list[str]:
     return value
 
 
+def _rule(value: Any) -> Rule | None:
+    if value is not None and value not in get_args(Rule):
+        raise unprocessable(f"rule: expected null, 'logit' or 'first-choice', got {describe_value(value)}.")
+    rule: Rule | None = value
+    return rule
+
+
 def _grouping(value: Any, at: str) -> str | MergedGroups | None:
     """Return a grouping: a column, or an object with the column and the names of groups that count as one."""
     if not isinstance(value, dict):
@@ -376,14 +387,31 @@ class QueuedPredictions:
     admission: Admission
     until: float  # of the monotonic clock
     cancelled: bool = False
+    people: PeoplePredictor | None = None  # who answer the choice sets
+    _by_draw: dict[int, Floats] = field(default_factory=dict)  # id of a table -> shares of its alternatives, (N, R)
     _pending: Future[Any] | None = None
 
     def log_p(self, model: Any, data: ChoiceData) -> Floats:
-        """Return the log-probabilities of the served model, or of a variant with other coefficients."""
+        """Return the log-probabilities of the served model, or of a variant with other coefficients.
+
+        With people, a variant is the number of a draw of their part-worths.
+        """
+        if self.people is not None:
+            if id(data) not in self._by_draw:
+                self._by_draw[id(data)] = np.exp(self._predicted(data, self.people))
+            shares = self._by_draw[id(data)]
+            with np.errstate(divide="ignore"):  # nobody's first choice
+                return np.asarray(np.log(shares.mean(axis=1) if model is self.model else shares[:, model.number]))
         is_known = model is self.model and data is self.table.data
         if is_known and self.name in self.table.known:
             return self.table.known[self.name]
-        variant = None if model is self.model else model
+        log_p = self._predicted(data, None if model is self.model else model)
+        if is_known:
+            self.table.known[self.name] = log_p
+        return log_p
+
+    def _predicted(self, data: ChoiceData, variant: Any) -> Floats:
+        """Wait in the queue for the predictions of the served model, or of a variant."""
         self._pending = self.admission.put(Job(self.name, "log_proba", data, is_of_search=True, variant=variant))
         if self.cancelled:
             self._pending.cancel()
@@ -392,8 +420,6 @@ class QueuedPredictions:
         except TimeoutError:
             self._pending.cancel()
             raise RequestError(504, "timeout during the simulation of the market: send fewer choice sets.") from None
-        if is_known:
-            self.table.known[self.name] = log_p
         return log_p
 
     def cancel(self) -> None:
@@ -401,6 +427,13 @@ class QueuedPredictions:
         self.cancelled = True
         if self._pending is not None:
             self._pending.cancel()
+
+
+@dataclass(frozen=True)
+class PosteriorDraw:
+    """A draw of the part-worths of people, in the place of a model."""
+
+    number: int
 
 
 class MarketSimulator:
@@ -451,7 +484,7 @@ class MarketSimulator:
             _require_grouping(data, _column_of(by))
         scenarios = len(query.scenarios) + 1
         require_market_size(data, scenarios, self.settings)
-        count = scenarios * _variants(model) * pairs_of(data)
+        count = scenarios * (_variants(model) if query.rule is None else 1) * pairs_of(data)
         can_have_intervals = count <= self.settings.max_market_pairs
 
         def require_size(changed: ChoiceData) -> None:
@@ -462,6 +495,8 @@ class MarketSimulator:
 
         # 2. Simulate all scenarios together, so that each table is predicted once.
         try:
+            if query.rule is not None:
+                predictions.people = PeoplePredictor.of(model, query.rule, data)
             results = simulate(
                 model,
                 data,
@@ -472,6 +507,9 @@ class MarketSimulator:
                 intervals=query.intervals and can_have_intervals,
                 surplus=False,
                 predict=predictions.log_p,
+                posterior=[]
+                if predictions.people is None
+                else [*map(PosteriorDraw, range(predictions.people.n_draws))],
                 require_size=require_size,
             )
         except PcmcNetError as error:

@@ -224,6 +224,7 @@ class ServedModel(ResponseModel):
     gives: str
     caveats: list[str]
     has_rates: bool
+    people: int | None
     trained_on: TrainedOn
 
 
@@ -346,6 +347,7 @@ class RequestSchemas:
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
             "intervals": {"type": "boolean", "default": True},
             "describe": {"type": "boolean", "default": False},
+            "rule": {"enum": [None, "logit", "first-choice"], "default": None},
             "model": self.model,
         }
         return {**_object(entries, required=[]), "oneOf": _ONE_TABLE}

@@ -24,6 +24,7 @@ from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue
 from pcmcnet.decisions.optimise_offer import NO_OUTSIDE_OPTION, structure_of
 from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean, shortened
 from pcmcnet.insight.queries import compose_sets, with_values
+from pcmcnet.models import HierarchicalMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.market import (
     MARKET_THREADS,
@@ -94,6 +95,7 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
         "gives": model.gives,
         "caveats": list(model.caveats),
         "has_rates": has_single_chain(model),
+        "people": len(model.part_worths().persons) if isinstance(model, HierarchicalMNL) else None,
         "trained_on": {key: getattr(model.table_, key) for key in ("choice_sets", "alternatives")},
     }
 
@@ -509,7 +511,7 @@ class Service:
     async def market(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Return shares, volumes, revenue and margin over many choice sets, before and after changes."""
         columns = ["by", "revenue", "unit_cost"]
-        optional = [*_TABLES, "scenarios", *columns, "level", "intervals", "describe", "model"]
+        optional = [*_TABLES, "scenarios", *columns, "level", "intervals", "describe", "rule", "model"]
         request = require_keys(body, required=[], optional=optional, at="the request")
         name = self._model(request)
         until = time.monotonic() + self.settings.deadline

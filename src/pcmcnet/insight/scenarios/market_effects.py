@@ -416,14 +416,28 @@ class EstimatedFigures(NamedTuple):
 
 
 def estimate_figures(
-    model: Any, compute: Callable[[Any], Floats], *, level: float, errors: Any, intervals: bool
+    model: Any,
+    compute: Callable[[Any], Floats],
+    *,
+    level: float,
+    errors: Any,
+    intervals: bool,
+    posterior: Sequence[Any] = (),
 ) -> EstimatedFigures:
-    """Compute the figures of a model, with intervals if the model allows them."""
+    """Compute the figures of a model, with intervals if the model allows them, or quantiles over ``posterior`` models.
+
+    ``posterior`` has one model for each draw from the posterior distribution of the parameters.
+    """
     values, name = compute(model), type(model).__name__
     if errors is not None and not isinstance(model, LogitModel):
         raise InputError(f"errors: {name} has no standard errors, which only logits have: omit errors.")
     if not intervals:
         return EstimatedFigures(values, None, None, "no intervals requested")
+    if posterior:
+        draws = np.stack([compute(drawn) for drawn in posterior])
+        low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        how = f"{level:.0%} intervals from {len(posterior)} draws of the part-worths"
+        return EstimatedFigures(values, np.minimum(low, values), np.maximum(high, values), how)
     if isinstance(model, Ensemble):
         spread_ = model.over(compute, level)
         ends = np.minimum(spread_.low, values), np.maximum(spread_.high, values)

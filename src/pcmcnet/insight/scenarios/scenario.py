@@ -544,13 +544,15 @@ def simulate(
     intervals: bool = True,
     surplus: bool = True,
     predict: Predict = predicted_log_p,
+    posterior: Sequence[Any] = (),
     require_size: Callable[[ChoiceData], None] = lambda data: None,
 ) -> list[list[Scenario]]:
     """Return each scenario (a list of changes, which may be empty) with its figures by each grouping.
 
     Each table is predicted once for all groupings, and the original table once for all scenarios. The options are
     described in :func:`scenario`. ``surplus`` is False if consumer surplus is not needed. ``predict`` returns the
-    log-probabilities of a model for choice sets, and ``require_size`` raises an error if a changed table is too large.
+    log-probabilities of a model for choice sets. ``posterior`` has a model for each draw of a posterior distribution,
+    for the intervals. ``require_size`` raises an error if a changed table is too large.
     """
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     # 1. Check the original table and the columns in money.
@@ -575,6 +577,7 @@ def simulate(
         level=level,
         errors=errors,
         intervals=intervals,
+        posterior=posterior,
     )
     ends = np.cumsum([case.comparison.length for case in cases])
     parts = [np.split(values, ends[:-1]) if values is not None else [None] * len(cases) for values in figures[:3]]

@@ -62,6 +62,7 @@ export class Market {
     onChange("revenue", (value, name) => (value.revenue = name || null));
     onChange("unit-cost", (value, name) => (value.unitCost = name || null));
     onChange("model", (value, model) => (value.model = model));
+    onChange("rule", (value, rule) => (value.rule = rule || null));
     onChange("limits", (value, limits) => (value.limits = limits.trim()));
     onChange("measure", (value, measure) => (value.measure = measure));
     const onClick = (name, act) => this.part(name).addEventListener("click", act);
@@ -214,10 +215,21 @@ export class Market {
     const shown = { source, by, revenue, "unit-cost": unitCost, model };
     for (const [name, value] of Object.entries(shown)) this.part(name).value = value ?? "";
     this.part("unit-cost").disabled = revenue === null;
+    this.showRules();
     this.part("limits").value = limits;
     this.part("limits").closest("label").hidden = !this.isNumericSegment(by);
     byId("undo-market").disabled = this.settings.past.length === 0;
     byId("redo-market").disabled = this.settings.future.length === 0;
+  }
+
+  /** Offer the people of a hierarchical logit. */
+  showRules() {
+    const people = this.settings.people();
+    const number = people?.toLocaleString("en");
+    const ofPeople = [["logit", `the ${number} people of the model`], ["first-choice", "their first choices"]];
+    this.part("rule").closest("label").hidden = people === null;
+    fill(this.part("rule"), [["", "people like them"], ...ofPeople]);
+    this.part("rule").value = this.settings.rule() ?? "";
   }
 
   /** Whether a column makes segments of numbers, which the user can limit. */
@@ -262,13 +274,15 @@ export class Market {
     this.drawGroups();
     this.showChanges(figures.changes);
     const notes = figures.notes.filter((note) => !note.startsWith("no diversion")); // which is not shown
-    const sentences = [WITHOUT_OUTSIDE, reliability(figures.intervals), ...notes.map(sentence)];
+    const everyone = `Each choice set is answered by all ${settings.people()?.toLocaleString("en")} people of the model.`;
+    const sentences = [WITHOUT_OUTSIDE, ...(settings.rule() ? [everyone] : []), reliability(figures.intervals), ...notes.map(sentence)];
     const items = sentences.map((note) => make("li", {}, note));
     this.part("notes").replaceChildren(...items);
     this.part("status").textContent = "";
-    this.part("command").disabled = texts.length === 0;
-    this.part("command-text").textContent = texts.length ? scenarioCommand(settings) : "";
-    this.part("command-line").hidden = texts.length === 0;
+    const hasCommand = texts.length > 0 && settings.rule() === null;
+    this.part("command").disabled = !hasCommand;
+    this.part("command-text").textContent = hasCommand ? scenarioCommand(settings) : "";
+    this.part("command-line").hidden = !hasCommand;
     byId("live").textContent = this.announcement();
   }
 

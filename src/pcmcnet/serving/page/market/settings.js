@@ -5,6 +5,8 @@
 //   by         column of the segments, or null
 //   revenue, unitCost   columns in money, or null
 //   model      "main" or "baseline"
+//   rule       null for the model's own prediction, or how the people of a hierarchical logit choose: "logit" or
+//              "first-choice"
 //   limits     limits of the segments of a numeric column, as the user wrote them, or an empty text
 //   own        names of the alternatives that the user sells
 //   curve      {column, of, range} of the curves, and best  {product, goal, price, range} of the searches
@@ -20,6 +22,7 @@ import { dropsAll } from "./language.js";
 const MAX_UNDO = 100; // earlier settings
 const NO_CHOICES = {
   limits: "",
+  rule: null,
   curve: { column: null, of: null, range: null },
   best: { product: null, goal: null, price: null, range: null },
   measure: null,
@@ -124,10 +127,21 @@ export class MarketSettings {
     return by !== null && limits !== "" ? `${by}: ${limits}` : by;
   }
 
+  /** Number of people whose part-worths the model has, or null. */
+  people() {
+    const { schema } = this.store;
+    return (this.value.model === "main" ? schema : schema.baseline).people;
+  }
+
+  /** The rule of a request: one that the model does not have is left out. */
+  rule() {
+    return this.people() === null ? null : this.value.rule;
+  }
+
   /** A key that changes with everything that figures depend on, except for the groups. */
   figuresKey() {
     const { model, revenue, unitCost, changes } = this.value;
-    return JSON.stringify([this.tableKey(), model, revenue, unitCost, changes.map(({ text }) => text)]);
+    return JSON.stringify([this.tableKey(), model, this.rule(), revenue, unitCost, changes.map(({ text }) => text)]);
   }
 
   /** A key that changes with the table. */
@@ -194,6 +208,7 @@ function decode(read, schema) {
       revenue: name(read.revenue),
       unitCost: name(read.unitCost),
       limits: name(read.limits) ?? "",
+      rule: name(read.rule),
       curve: choices("curve"),
       best: choices("best"),
       measure: name(read.measure),

@@ -50,13 +50,14 @@ export class Simulation {
 
   question(changes, by, intervals) {
     const { model, revenue, unitCost } = this.settings.value;
-    return JSON.stringify([this.settings.tableKey(), model, by, revenue, unitCost, intervals, changes]);
+    const { settings } = this;
+    return JSON.stringify([settings.tableKey(), model, settings.rule(), by, revenue, unitCost, intervals, changes]);
   }
 
   async ask(scenarios, by, intervals, signal) {
     const { model, revenue, unitCost } = this.settings.value;
     const columns = { by: [by], revenue, unit_cost: revenue === null ? null : unitCost };
-    const body = { ...this.settings.table(), scenarios, ...columns, model, intervals };
+    const body = { ...this.settings.table(), scenarios, ...columns, model, intervals, rule: this.settings.rule() };
     const answer = await sendRequest("v1/market", body, signal);
     return answer.scenarios.map(({ groupings, ...scenario }) => ({
       ...scenario,
