@@ -15,7 +15,7 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface import choice_model
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.sign_check import SignCheck, check_signs, expected_signs
+from pcmcnet.models.interface.sign_check import SignCheck, _varies_within_sets, check_signs, expected_signs
 
 WRONG = {"formula": "price", "fixed": {"price": 0.2}}  # a logit in which every probability rises with its price
 
@@ -100,6 +100,32 @@ def test_an_effect_that_a_sign_holds_at_zero_is_reported() -> None:
     )
     scenario = pn.scenario(model, data, "price *= 1.2 where mode == 'car'")
     assert any("does not depend on its price" in note for note in scenario.notes)
+
+
+def test_a_column_that_does_not_vary_within_sets_says_nothing_about_its_sign() -> None:
+    """Prices of fuel differ between the trips, but not between the modes of a trip."""
+    table = trips(80, slope=-0.5)
+    table["fuel"] = np.full(len(table["trip"]), 1.5)
+    table["season"] = np.asarray(table["trip"], np.float64) % 7
+    roles = {**ROLES, "features": [*ROLES["features"], "fuel", "season"]}
+    data = read(table, **roles, signs={"price": "-", "fuel": "-", "season": "-"})
+    model = pn.PCMCNet(epochs=3, members=1, weight_decay=0.1).fit(data, progress=False)
+    checks = {check.column: check for check in model.table_.signs}
+    assert [checks[name].varies for name in ("price", "fuel", "season")] == [True, False, False]
+    assert model.sign_caveats["fuel"] == (
+        f"the probability of an alternative does not depend on its fuel in 100% of {checks['fuel'].sets} sampled "
+        "choice sets: all alternatives of a set have the same fuel, so the data say nothing about its effect. Remove "
+        "'fuel' from the features, or add choice sets in which it differs"
+    )
+
+
+def test_values_of_a_set_differ_only_if_two_known_values_do() -> None:
+    """Sets (1, 1, missing), (missing), (2, 2): no two known values differ. With (2, 3) in the last set, they do."""
+    table = {"trip": [1, 1, 1, 2, 3, 3], "took": [1, 0, 0, 1, 1, 0], "x": [1, 1, np.nan, np.nan, 2, 2]}
+    data = read(table, features=["x"], missing="indicator")
+    same = np.array([1, 1, np.nan, np.nan, 2, 2], np.float32)
+    assert not _varies_within_sets(data, same)
+    assert _varies_within_sets(data, np.append(same[:-1], np.float32(3)))
 
 
 def test_an_effect_with_the_declared_sign_is_not_reported() -> None:

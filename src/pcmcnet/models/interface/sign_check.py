@@ -10,9 +10,11 @@ that look like prices or durations are expected to have the sign "-". The check
        whichever is farther away, and counts the sets in which log P(i) still hardly moves.
 
 A model that obeys the declared signs never moves against them. But if the data suggest the opposite sign, its effect is
-0, so that scenarios change nothing and the optimal price is the highest one: a caveat says so. Other models may move
-against the sign in some or all sets. Only the column itself changes: if the table contains a price twice, for example
-also as its logarithm, each column is checked separately. The draws do not depend on the seed of the fit.
+0, so that scenarios change nothing and the optimal price is the highest one: a caveat says so. The effect is also 0 if
+the column has one value per choice set: then the data say nothing about the sign, and the caveat says that. Other
+models may move against the sign in some or all sets. Only the column itself changes: if the table contains a price
+twice, for example also as its logarithm, each column is checked separately. The draws do not depend on the seed of the
+fit.
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ class SignCheck:
         has no persons.
     no_effect
         Share of the checked choice sets in which the probability hardly changes with a declared column.
+    varies
+        Whether the column differs between the alternatives of at least one checked choice set.
     """
 
     column: str
@@ -78,6 +82,7 @@ class SignCheck:
     sets: int
     persons: float | None = None
     no_effect: float = 0.0
+    varies: bool = True
 
     @property
     def is_wrong(self) -> bool:
@@ -86,7 +91,7 @@ class SignCheck:
 
     @property
     def is_held_at_zero(self) -> bool:
-        """Whether a declared sign seems to be the reason why a model that obeys it has no effect of the column."""
+        """Whether a model that obeys a declared sign has no effect of the column."""
         return self.declared and not self.is_wrong and self.no_effect > MAX_SHARE_WITHOUT_EFFECT
 
     @property
@@ -98,11 +103,19 @@ class SignCheck:
         return f"right in {share} {self.sets:,} sampled choice sets"
 
     def sentence_without_effect(self) -> str:
-        """Return a sentence without a final stop on a declared sign that holds an effect at zero."""
-        return (
+        """Return a sentence without a final stop on a column with a declared sign and no effect."""
+        result = (
             f"the probability of an alternative does not depend on its {self.column} in {self.no_effect:.0%} of "
-            f"{self.sets:,} sampled choice sets: the declared sign {self.sign!r} may contradict the data. Fit without "
-            f"it to see the effect that it prevents"
+            f"{self.sets:,} sampled choice sets"
+        )
+        if not self.varies:
+            return (
+                f"{result}: all alternatives of a set have the same {self.column}, so the data say nothing about its "
+                f"effect. Remove {self.column!r} from the features, or add choice sets in which it differs"
+            )
+        return (
+            f"{result}: the declared sign {self.sign!r} may contradict the data. Fit without it to see the effect that "
+            f"it prevents"
         )
 
     def sentence(self, remedy: str) -> str:
@@ -163,6 +176,7 @@ def check_signs(model: ChoiceModel, train: Sets) -> tuple[SignCheck, ...]:
             is_wrong = rise > MIN_CHANGE if sign == "-" else rise < -MIN_CHANGE
             if len(rows):
                 check = _sign_check(column, sign, sample, rows, is_wrong)
+                check = replace(check, varies=_varies_within_sets(sample, numbers.values))
                 # 4. Look for an effect of larger changes, because trees may not notice a small one.
                 if check.declared and _share_without_effect(rise) > MAX_SHARE_WITHOUT_EFFECT:
                     far = change(_moved_far(numbers.values, rows), rows)
@@ -237,6 +251,12 @@ def _moved_far(values: NDArray[np.float32], rows: Ints) -> NDArray[np.float32]:
 def _share_without_effect(change: Floats) -> float:
     """Return the share of changes of log P that are negligible."""
     return float((np.abs(change) < MIN_EFFECT).mean())
+
+
+def _varies_within_sets(data: ChoiceData, values: NDArray[np.float32]) -> bool:
+    """Return True if known values differ between the alternatives of at least one choice set."""
+    least = np.fmin.reduceat(values, data.offsets[:-1])  # NaN only if all values of a set are missing
+    return bool((np.fmax.reduceat(values, data.offsets[:-1]) > least).any())
 
 
 # -- Expected signs ---------------------------------------------------------------------------------------------------
