@@ -462,15 +462,15 @@ def test_a_trial_is_half_as_long_as_a_fit(data: ChoiceData) -> None:
     assert fits.held_out_sets == 30
 
 
-def test_signs_lengthen_the_fit_but_not_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of 8 epochs in a trial; the fit takes 12."""
+def test_signs_lengthen_the_fit_and_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fit takes 1.25 * 8 = 10 epochs, and a trial half as many."""
     monkeypatch.setattr(training_config, "DEFAULT_EPOCHS", 8)
     model = PCMCNet(hidden=(4,), members=1, monotone={"x": "increasing"}, weight_decay=1.0)
     table = choices(60)
     fits = ShortFits.of(model._trainer(table, None, FitRun(seed=0, device="cpu")), table, None)
     assert fits is not None
-    assert len(fits.losses_by_epoch(1.0)) == 4
-    assert model.fit(table, progress=False).record_.epochs == 12
+    assert len(fits.losses_by_epoch(1.0)) == 5
+    assert model.fit(table, progress=False).record_.epochs == 10
 
 
 # -- held-out folds -------------------------------------------------------------------------------------------------

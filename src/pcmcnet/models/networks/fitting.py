@@ -82,7 +82,7 @@ DECAYS = (64.0, 16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
 SMALL_TABLE_RUNGS = 6  # rungs of the ladder that small tables use
 FIRST_RUNGS = (2, 3)  # where the search begins
 MAX_SHIFT = 0.25  # largest distance between the decay and the best rung, in rungs
-TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit without signs: the best decay is nearly the same
+TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit: the best decay is nearly the same
 # Of a table with fewer sets than this, factored networks hold out all four quarters in turn, and other networks two.
 # Short fits of factored networks are fast, and with few held-out sets they chose too weak a decay. On inner splits of
 # the itinerary table, the NLL fell by .006 (standard error .006).
@@ -509,8 +509,7 @@ class ShortFits:
         fold, encoder, config = self.folds[k], self.encoders[k], self.trainer.config
         if bins:
             encoder = encoder.with_knots(fold.train).with_bins(bins)
-        # Trials without the additional epochs of a fit with signs choose as well.
-        length = max(round(TRIAL_LENGTH * replace(self.trainer, length=1.0).epochs), 1)
+        length = max(round(TRIAL_LENGTH * self.trainer.epochs), 1)
         short = replace(config, epochs=length, min_delta="noise", weight_decay=decay)
         trained = self.trainer.train(fold.train, fold.held_out, short, classes=classes, encoder=encoder)
         if is_plain:
