@@ -229,7 +229,7 @@ def test_curves_and_best_prices_compare_scenarios(
     ((result,),) = simulate(city[1], read_sets(city[1], intercity.PATH, ()), [changes], [whole], **options)
     both = result.revenue.rows[0]
     assert both.after == pytest.approx(values[best], rel=1e-6)
-    expect(facts).to_contain_text(f"Interval{both.after_low:,.0f} to {both.after_high:,.0f} EUR")
+    expect(facts).to_contain_text(f"95% interval{both.after_low:,.0f} to {both.after_high:,.0f} EUR")
     expect(facts).to_contain_text("Everyone chooses one of the alternatives: nobody stays at home.")
     page.get_by_role("button", name="Find the best offer").click()
     expect(facts).to_contain_text("All 3 offers were compared.")

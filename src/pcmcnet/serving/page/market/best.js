@@ -244,7 +244,8 @@ export class Best {
     const format = isShare ? percent : amount;
     const change = isShare ? `${points(value - current) || "±0.0"} % points` : signedAmount(value - current);
     const rows = [[title, `${format(value)}${unit} (now ${format(current)}${unit}, ${change})`]];
-    if (low !== null && high !== null) rows.push(["Interval", `${format(low)} to ${format(high)}${unit}`]);
+    const level = this.intervals().match(/^\d+%/)?.[0] ?? "";
+    if (low !== null && high !== null) rows.push([`${level} interval`, `${format(low)} to ${format(high)}${unit}`]);
     return rows;
   }
 
