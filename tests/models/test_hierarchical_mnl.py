@@ -278,7 +278,7 @@ def test_an_interrupted_fit_resumes_bit_for_bit(
 ) -> None:
     few = data.subset(np.arange(160))
     whole = HierarchicalMNL(**QUICK).fit(few, progress=False)
-    monkeypatch.setattr("pcmcnet.models.hierarchical_mnl._SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr("pcmcnet.models.logit.hierarchical_checkpoint._SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     written = []
 
     def interrupt(path: Path, content: bytes) -> None:
@@ -288,7 +288,7 @@ def test_an_interrupted_fit_resumes_bit_for_bit(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pcmcnet.models.hierarchical_mnl.write_bytes", interrupt)
+        patch.setattr("pcmcnet.models.logit.hierarchical_checkpoint.write_bytes", interrupt)
         with pytest.raises(KeyboardInterrupt):
             HierarchicalMNL(**QUICK).fit(few, progress=False, run_folder=tmp_path / "run")
     with pytest.raises(InputError, match="unfinished run"):

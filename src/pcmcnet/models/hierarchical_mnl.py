@@ -14,21 +14,14 @@ utility, with point estimates of D and S.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
-import pyarrow as pa
-import torch
-from numpy.typing import NDArray
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
-from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
@@ -38,41 +31,48 @@ from pcmcnet.data.columns.ragged import consecutive_indices, spread
 from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.data.outside import outside_rows
 from pcmcnet.data.schema import Sign
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, did_you_mean
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
+from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.known_people import KnownPeople, persons_of
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.sign_check import SignCheck
-from pcmcnet.models.logit.chain_diagnostics import bulk_effective_size, split_rhat
+from pcmcnet.models.logit.conditional_part_worths import draw_part_worths
 from pcmcnet.models.logit.design import Design, columns_of
-from pcmcnet.models.logit.draws import CoefficientDraws, PersonDraws, mixed_slopes
+from pcmcnet.models.logit.draws import mixed_slopes
 from pcmcnet.models.logit.factor_coding import LevelCode
+from pcmcnet.models.logit.fitted_hierarchy import (
+    CovariateUnits,
+    FittedHierarchy,
+    HierarchicalRecord,
+    PosteriorPopulation,
+    signed_coefficients,
+)
 from pcmcnet.models.logit.formula import parse_formula
-from pcmcnet.models.logit.hierarchical_checkpoint import checkpoint_bytes, read_checkpoint
+from pcmcnet.models.logit.hierarchical_checkpoint import sample_posterior
+from pcmcnet.models.logit.hierarchical_results import (
+    PARAMETER_HEADER,
+    ChainReport,
+    PartWorths,
+    parameter_cells,
+    population_traces,
+)
 from pcmcnet.models.logit.hierarchical_sampler import (
     CovariancePrior,
-    DrawStore,
-    HierarchicalDraws,
     HierarchicalSampler,
     PopulationPrior,
     SamplerSettings,
 )
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
-from pcmcnet.models.logit.logit_model import names_with, read_design, read_schema
+from pcmcnet.models.logit.logit_model import names_with
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 from pcmcnet.models.logit.parameter_bounds import require_identified
 from pcmcnet.models.logit.person_draws import mean_probabilities
-from pcmcnet.models.logit.person_posterior import PersonChoices, PersonPosterior
+from pcmcnet.models.logit.person_posterior import PersonChoices
 from pcmcnet.models.logit.tastes import Tastes
-from pcmcnet.progress import StepReporter, show_steps
 from pcmcnet.reports.formats import Summary
-from pcmcnet.reports.frames import data_frame
-from pcmcnet.reports.tables import Cells, TableMixin
-from pcmcnet.storage import json_bytes, write_bytes
-from pcmcnet.training.run_folder import CHECKPOINT, open_run_folder
 
 log = logging.getLogger("pcmcnet")
 
@@ -80,12 +80,7 @@ MAX_RHAT = 1.02  # chains with a larger value have not mixed
 _PERSON_DRAWS = 400  # part-worths of each person that are kept, over all chains
 _PREDICTION_DRAWS = 1000  # draws that predict new people
 _TASTE_DRAWS = 4096  # draws that describe the distribution of part-worths over people
-_CONDITIONAL_CHAINS, _CONDITIONAL_BURN_IN, _CONDITIONAL_DRAWS = 8, 20, 50  # for persons with a given history
-_MODE_SEARCHES = 4  # of three Newton steps each
-_SECONDS_BETWEEN_CHECKPOINTS = 5.0
-_PROGRESS_STEPS = 20
 _TASTE_INDIVIDUALS = 100  # approximate number of individuals whose part-worths are combined
-_MAX_LOGARITHM = 80.0  # of a coefficient: part-worths are stored in float32, which overflows after exp(88)
 _NEGLIGIBLE = 0.01  # coefficient of constrained sign, in utility per typical difference of the column
 _FIRST_LOGARITHM = -1.0  # first mean of the logarithm of a coefficient of constrained sign
 
@@ -120,11 +115,11 @@ class HierarchicalMNLConfig:
     chains
         Number of chains, at least 2. Default 4.
     burn_in
-        Number of sweeps of each chain that are discarded. Default 1000.
+        Number of sweeps of each chain that are discarded. Default 500.
     draws
         Number of draws that are kept, over all chains. Default 2000.
     thin
-        Number of sweeps for each draw that is kept. Default 20.
+        Number of sweeps for each draw that is kept. Default 5.
     """
 
     formula: str = "."
@@ -135,9 +130,9 @@ class HierarchicalMNLConfig:
     base: Mapping[str, str] = field(default_factory=dict)
     prior: CovariancePrior = "half-t"
     chains: int = 4
-    burn_in: int = 1000
+    burn_in: int = 500
     draws: int = 2000
-    thin: int = 20
+    thin: int = 5
 
     def __post_init__(self) -> None:
         parse_formula(self.formula)
@@ -169,184 +164,6 @@ class HierarchicalMNLConfig:
         return SamplerSettings(
             chains=self.chains, burn_in=self.burn_in, kept=kept, thin=self.thin, person_draws=person_draws
         )
-
-
-# -- Results -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class PartWorths:
-    """Part-worths of each person: coefficients of the utility, as draws from their posterior distribution."""
-
-    persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
-    names: tuple[str, ...]  # (K,)
-    draws: NDArray[np.float32]  # (N, K, R)
-    level: float = 0.9  # of the intervals
-
-    @property
-    def means(self) -> Floats:  # (N, K)
-        """Posterior means."""
-        means: Floats = self.draws.mean(axis=2, dtype=np.float64)
-        return means
-
-    @property
-    def deviations(self) -> Floats:  # (N, K)
-        """Posterior standard deviations."""
-        deviations: Floats = self.draws.std(axis=2, dtype=np.float64)
-        return deviations
-
-    def intervals(self) -> tuple[Floats, Floats]:  # (N, K), (N, K)
-        """Return lower and upper ends of the intervals with equal tails."""
-        tail = (1 - self.level) / 2
-        low, high = np.quantile(self.draws, [tail, 1 - tail], axis=2)
-        return low, high
-
-    def to_arrow(self) -> pa.Table:
-        """Return a table with a row per person: ``NAME``, ``sd[NAME]``, ``low[NAME]`` and ``high[NAME]`` by name."""
-        columns = {"person": pa.array(self.persons.tolist())}
-        means, deviations, (low, high) = self.means, self.deviations, self.intervals()
-        for k, name in enumerate(self.names):
-            columns |= {name: pa.array(means[:, k]), f"sd[{name}]": pa.array(deviations[:, k])}
-            columns |= {f"low[{name}]": pa.array(low[:, k]), f"high[{name}]": pa.array(high[:, k])}
-        return pa.table(columns)
-
-    def to_frame(self) -> Any:
-        """Return :meth:`to_arrow` as a pandas data frame, indexed by person."""
-        return data_frame(self.to_arrow(), index="person", instead="to_arrow()")
-
-    def __repr__(self) -> str:
-        return f"PartWorths({len(self.persons):,} persons, {self.draws.shape[2]:,} draws; {', '.join(self.names)})"
-
-
-class ChainRow(NamedTuple):
-    """Posterior distribution of one parameter of the population, and how well the chains agree."""
-
-    parameter: str
-    mean: float
-    deviation: float
-    low: float  # quantiles: 5% and 95%
-    high: float
-    rhat: float  # split R-hat
-    effective_size: float  # bulk effective sample size
-
-
-@dataclass(frozen=True, eq=False)
-class ChainReport(TableMixin):
-    """Posterior distributions of the parameters of the population, with R-hat and effective sample sizes."""
-
-    rows: tuple[ChainRow, ...]
-
-    @classmethod
-    def of(cls, traces: Mapping[str, Floats]) -> ChainReport:
-        """Summarise draws (C, R) by parameter."""
-        rows = []
-        for name, draws in traces.items():
-            low, high = np.quantile(draws, [0.05, 0.95]).tolist()
-            sizes = split_rhat(draws), bulk_effective_size(draws)
-            rows.append(ChainRow(name, float(draws.mean()), float(draws.std()), low, high, *sizes))
-        return cls(tuple(rows))
-
-    def __getitem__(self, name: str) -> ChainRow:
-        names = [row.parameter for row in self.rows]
-        if name not in names:
-            raise InputError(f"the model has no parameter {name!r}." + did_you_mean(name, names))
-        return self.rows[names.index(name)]
-
-    @property
-    def worst(self) -> ChainRow:
-        """The parameter with the largest R-hat."""
-        return max(self.rows, key=lambda row: row.rhat if row.rhat == row.rhat else -1.0)
-
-    @property
-    def smallest_size(self) -> float:
-        """The smallest effective sample size."""
-        return min(row.effective_size for row in self.rows)
-
-    def to_arrow(self) -> pa.Table:
-        """Return a table with a row per parameter."""
-        return pa.table({name: [getattr(row, name) for row in self.rows] for name in ChainRow._fields})
-
-    def to_frame(self) -> Any:
-        """Return :meth:`to_arrow` as a pandas data frame, indexed by parameter."""
-        return data_frame(self.to_arrow(), index="parameter", instead="to_arrow()")
-
-    def _cells(self) -> Cells:
-        return [_HEADER, *map(_row_text, self.rows)]
-
-
-_HEADER = ("parameter", "mean", "std dev", "5%", "95%", "R-hat", "ESS")
-
-
-def _row_text(row: ChainRow) -> tuple[str, ...]:
-    numbers = (f"{value:.4g}" for value in row[1:5])
-    return (row.parameter, *numbers, f"{row.rhat:.3f}", f"{row.effective_size:,.0f}")
-
-
-# -- Fitted model ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class HierarchicalRecord(FitRecord):
-    """Facts about the fit of a hierarchical logit."""
-
-    persons: int
-    median_sets: float  # median number of choice sets of a person
-    root_likelihood: float  # geometric mean of the probabilities of the choices, at the mean part-worths
-    largest_rhat: float
-    worst_parameter: str
-    smallest_size: float  # smallest bulk effective sample size
-    accepted: float  # mean share of accepted steps of the persons
-    population_accepted: float  # share of accepted steps of the population
-    negligible: tuple[str, ...] = ()  # coefficients of constrained sign that are close to 0 for most persons
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedHierarchy(FittedState):
-    """A fitted hierarchical logit: draws of the population and of the part-worths."""
-
-    design: Design
-    covariates: IndividualDesign
-    names: tuple[str, ...]  # (K,) columns with part-worths; the others have coefficients of 0
-    signs: tuple[int, ...]  # (K,) 1 or -1 for a constrained sign, else 0
-    means: Floats  # (R, C, K, G) draws of D
-    covariances: Floats  # (R, C, K, K) draws of S
-    part_worths: NDArray[np.float32]  # (N, K, B) draws of the coefficients
-    persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
-    record: HierarchicalRecord
-    seconds: float | None = field(default=None, compare=False)  # duration of the fit; not saved
-
-
-@dataclass(frozen=True)
-class PosteriorPopulation(CoefficientDraws):
-    """The distribution of coefficients over people: for each draw of D and S, one person."""
-
-    means: Floats  # (R, K, G)
-    factors: Floats  # (R, K, K) lower triangular factors of S
-    standard: Floats  # (R, K) standard normal draws
-    signs: Ints  # (K,)
-    places: Ints  # (K,) columns with part-worths
-    columns: int
-
-    @property
-    def number(self) -> int:
-        """Number R of draws."""
-        return len(self.means)
-
-    def coefficients(self, h: Floats) -> Tensor:  # (N, G - 1) -> (N, columns, R)
-        """Return the coefficients of the utility's columns, for individuals with covariates h."""
-        with_constant = np.column_stack([np.ones(len(h)), h])
-        b = np.einsum("rkg,ng->nkr", self.means, with_constant)
-        b += np.einsum("rkl,rl->kr", self.factors, self.standard)
-        out = np.zeros((len(h), self.columns, self.number))
-        out[:, self.places] = signed_coefficients(b, self.signs)
-        return torch.from_numpy(out)
-
-
-def signed_coefficients(b: NDArray[Any], signs: Ints) -> Floats:  # (..., K, R), (K,)
-    """Return the coefficients of part-worths b: sign times exp(b) for constrained signs. All are finite."""
-    at = np.asarray(signs)[:, None]
-    out: Floats = np.where(at == 0, b, at * np.exp(np.where(at == 0, 0.0, np.minimum(b, _MAX_LOGARITHM))))
-    return out
 
 
 class HierarchicalMNL(KnownPeople):
@@ -410,7 +227,8 @@ class HierarchicalMNL(KnownPeople):
             PopulationPrior(config.prior, len(names)),
             config.settings,
         )
-        draws = self._sample(sampler, np.where(signs == 0, 0.0, _FIRST_LOGARITHM), run)
+        first = np.where(signs == 0, 0.0, _FIRST_LOGARITHM)
+        draws = sample_posterior(sampler, first, run, {"model": self.name, **self.identity})
         # 4. Draws in the units of the table.
         means, covariances = units.in_table_units(draws, scale, signs)
         B, C, N, K = draws.persons.shape
@@ -481,33 +299,6 @@ class HierarchicalMNL(KnownPeople):
                 signs[design.columns[column]] = -1 if sign == "-" else 1
         return np.array([signs[name] for name in names], np.int64)
 
-    def _sample(self, sampler: HierarchicalSampler, first: Floats, run: FitRun) -> HierarchicalDraws:
-        """Sample, with checkpoints if there is a run folder."""
-        settings = sampler.settings
-        total = settings.burn_in + settings.kept * settings.thin
-        with (
-            open_run_folder(run.run_folder, resume=run.resume),
-            show_steps(_PROGRESS_STEPS, show=run.progress) as reporter,
-        ):
-            file = None if run.run_folder is None else run.run_folder / CHECKPOINT
-            identity = {"model": self.name, **self.identity, "table": run.fingerprint, "seed": run.seed}
-            rng, store = np.random.default_rng(run.seed), DrawStore.of(sampler)
-            progress = SweepProgress(reporter, total)
-            # 1. The burn-in, or the state of an interrupted run.
-            if file is not None and file.exists():
-                state = read_checkpoint(file, identity, sampler, store, rng)
-            else:
-                state = sampler.start(rng, first)
-                sampler.burn_in(state, rng, progress.report)
-
-            # 2. The draws, with a checkpoint every few seconds.
-            def on_progress(sweep: int) -> None:
-                progress.report(sweep)
-                if file is not None and progress.is_checkpoint_due():
-                    write_bytes(file, checkpoint_bytes(identity, state, store, rng))
-
-            return sampler.draw(state, rng, store, on_progress)
-
     # -- predictions -----------------------------------------------------------------------------------------------
 
     @property
@@ -523,22 +314,7 @@ class HierarchicalMNL(KnownPeople):
     @property
     def population_(self) -> PosteriorPopulation:
         """The distribution of coefficients over people, as draws."""
-        return self._population(_PREDICTION_DRAWS)
-
-    def _population(self, number: int) -> PosteriorPopulation:
-        """Return the population with a given number of draws, each of a draw of its parameters."""
-        state = self._state
-        means = state.means.reshape(-1, *state.means.shape[2:])
-        covariances = state.covariances.reshape(-1, *state.covariances.shape[2:])
-        at = np.arange(number) * len(means) // number  # equal distances; repeated if there are fewer
-        K = len(state.names)
-        uniform = PersonDraws("sobol", K, number, self.table_.seed).common()[0].double()
-        standard = (uniform.erfinv() * math.sqrt(2)).numpy().T
-        places = np.array([state.design.columns.index(name) for name in state.names], np.int64)
-        signs = np.array(state.signs, np.int64)
-        columns = len(state.design.columns)
-        factors = np.asarray(np.linalg.cholesky(covariances[at]), np.float64)
-        return PosteriorPopulation(means[at], factors, standard, signs, places, columns)
+        return self._state.population(_PREDICTION_DRAWS, self.table_.seed)
 
     def _covariates(self, data: ChoiceData) -> Floats:  # (S, G - 1)
         """Return the covariates of the means, without the constant."""
@@ -603,8 +379,7 @@ class HierarchicalMNL(KnownPeople):
         # 2. Known people: the mean over the draws of their part-worths.
         at = np.flatnonzero(of_set >= 0)
         later = sets.subset(at)
-        places = [self.design_.columns.index(name) for name in self._state.names]
-        x = self.design_.matrix(later)[:, places]
+        x = self.design_.matrix(later)[:, self._state.places]
         p = mean_probabilities(x, later.offsets, known.draws.astype(np.float64), of_set[at])
         out[consecutive_indices(sets.offsets[at], sets.sizes[at])] = p
         return sets.to_rows(out)
@@ -654,50 +429,9 @@ class HierarchicalMNL(KnownPeople):
         require_number("level", level, low=0, high=1, open_low=True, open_high=True)
         sets, state = self._read_history(history), self._state
         persons = Persons.of(sets, "person")
-        K, signs = len(state.names), np.array(state.signs, np.int64)
-        # 1. The choices, in the units of the table times the spread of the population.
-        means = state.means.reshape(-1, *state.means.shape[2:])
-        covariances = state.covariances.reshape(-1, K, K)
-        places = [self.design_.columns.index(name) for name in state.names]
-        x, chosen = self.design_.matrix(sets)[:, places], sets.require_chosen("the part-worths")
+        x, chosen = self.design_.matrix(sets)[:, state.places], sets.require_chosen("the part-worths")
         logit = LogitLikelihood.from_matrix(x, sets.offsets, chosen)
-        units = 1 / logit.spread
-        shift = np.where(signs == 0, 0.0, np.log(units))
-        per = np.where(signs == 0, units, 1.0)
-        choices = PersonChoices.of(
-            logit.z * units, logit.offsets, persons.number[logit.sets], len(persons.first), signs
-        )
-        h = np.zeros((means.shape[2], choices.P))
-        h[:, choices.lane] = state.covariates.matrix(persons.table).T
-        rng = np.random.default_rng(self.table_.seed)
-        # 2. Each chain takes one draw of the population after the other, and every person one Metropolis step.
-        chains, steps = _CONDITIONAL_CHAINS, _CONDITIONAL_BURN_IN + _CONDITIONAL_DRAWS
-
-        def population(at: Ints) -> tuple[Floats, NDArray[np.float32]]:
-            means_at = means[at].copy()
-            means_at[:, :, 0] -= shift
-            precision = np.linalg.inv(covariances[at] / np.outer(per, per))
-            return precision, np.ascontiguousarray(means_at / per[:, None] @ h, np.float32)
-
-        precision, mean = population(np.linspace(0, len(means) - 1, chains).astype(np.int64))
-        centre, typical = precision.mean(0), mean.mean(0)
-        modes = typical
-        for _ in range(_MODE_SEARCHES):
-            posterior = PersonPosterior.at_modes(choices, typical, centre, modes)
-            modes = np.ascontiguousarray(posterior.moments(typical, centre)[0].T, np.float32)
-        u = rng.standard_normal((chains, K, choices.P), dtype=np.float32)
-        sizes, accepted = np.full(choices.P, 0.9, np.float32), np.zeros(choices.P, np.float32)
-        kept = np.empty((_CONDITIONAL_DRAWS, chains, K, choices.P), np.float32)
-        for step in range(steps):
-            precision, mean = population(rng.integers(len(means), size=chains))
-            states = posterior.states(u, precision, mean)
-            for _ in range(2):
-                posterior.move(states, precision, mean, sizes, rng, accepted)
-            u = states.u
-            if step >= _CONDITIONAL_BURN_IN:
-                kept[step - _CONDITIONAL_BURN_IN] = states.b
-        b = kept[..., choices.lane].transpose(3, 2, 0, 1).reshape(len(persons.first), K, -1)
-        draws = np.ascontiguousarray(signed_coefficients(b, signs) * units[:, None], np.float32)
+        draws = draw_part_worths(state, logit, persons, self.table_.seed)
         return PartWorths(persons_of(sets)[persons.first], state.names, draws, level)
 
     def tastes(self, data: Any = None) -> Tastes:
@@ -714,7 +448,7 @@ class HierarchicalMNL(KnownPeople):
         InputError
             If ``data`` is required and not given.
         """
-        covariates, population = self._state.covariates, self._population(_TASTE_DRAWS)
+        covariates, population = self._state.covariates, self._state.population(_TASTE_DRAWS, self.table_.seed)
         if len(covariates.names) > 1 and data is None:
             raise InputError(f"the part-worths depend on {', '.join(covariates.names[1:])}: pass data on individuals.")
         h = self._covariates(self._read(data)) if len(covariates.names) > 1 else np.zeros((1, 0))
@@ -818,8 +552,8 @@ class HierarchicalMNL(KnownPeople):
             facts["constrained signs"] = f"{', '.join(constrained)}; parameters of the logarithm of their size"
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
-        rows = tuple(map(_row_text, ChainReport.of(traces).rows))
-        return Summary(type(self).__name__, facts, _HEADER, rows, self.caveats)
+        rows = tuple(map(parameter_cells, ChainReport.of(traces).rows))
+        return Summary(type(self).__name__, facts, PARAMETER_HEADER, rows, self.caveats)
 
     def _unseen_categories(self, data: ChoiceData) -> UnseenCounts:
         counts, outside = UnseenCounts(), outside_rows(data)
@@ -835,121 +569,7 @@ class HierarchicalMNL(KnownPeople):
     # -- saving ----------------------------------------------------------------------------------------------------
 
     def _files(self) -> dict[str, bytes]:
-        state = self._state
-        entries = {
-            "names": list(state.names),
-            "signs": list(state.signs),
-            "covariates": state.covariates.to_dict(),
-            "persons": state.persons.tolist(),
-        }
-        arrays = {name: np.ascontiguousarray(getattr(state, name)) for name in _ARRAYS}
-        return {
-            "design.json": json_bytes(state.design.to_dict()),
-            "part_worths.json": json_bytes(entries),
-            "draws.safetensors": save_arrays(arrays),
-        }
+        return self._state.files()
 
     def _restore(self, files: Mapping[str, bytes], record: HierarchicalRecord, table: TrainingTable) -> FittedHierarchy:
-        entries, arrays = json.loads(files["part_worths.json"]), load_arrays(files["draws.safetensors"])
-        design, covariates = read_design(files), IndividualDesign.from_dict(entries["covariates"])
-        covariates.require_fit(read_schema(files))
-        names, signs = tuple(map(str, entries["names"])), tuple(map(int, entries["signs"]))
-        persons = np.array(entries["persons"])
-        K, G, N = len(names), len(covariates.names), len(persons)
-        R, C = arrays["means"].shape[:2]
-        shapes: dict[str, tuple[int, ...]] = {"means": (R, C, K, G), "covariances": (R, C, K, K)}
-        shapes["part_worths"] = (N, K, arrays["part_worths"].shape[-1])
-        if not all(arrays[name].shape == shape and np.isfinite(arrays[name]).all() for name, shape in shapes.items()):
-            raise ArtifactError("the saved draws are not finite or their shapes do not match: fit the model again.")
-        if not {*names} <= {*design.columns} or len(signs) != K or not {*signs} <= {-1, 0, 1}:
-            raise ValueError("the saved part-worths and columns do not match")
-        return FittedHierarchy(
-            design=design,
-            covariates=covariates,
-            names=names,
-            signs=signs,
-            means=arrays["means"],
-            covariances=arrays["covariances"],
-            part_worths=arrays["part_worths"],
-            persons=persons,
-            record=record,
-        )
-
-
-_ARRAYS = ("means", "covariances", "part_worths")  # fields of the state that are saved as arrays
-
-
-@dataclass(frozen=True)
-class CovariateUnits:
-    """Means and standard deviations of the covariates, the first of which is constant."""
-
-    mean: Floats  # (G,)
-    deviation: Floats  # (G,)
-
-    @classmethod
-    def of(cls, z: Floats) -> CovariateUnits:  # (N, G)
-        """Return the units in which the covariates of some persons have mean 0 and standard deviation 1."""
-        mean, deviation = z.mean(axis=0), z.std(axis=0)
-        mean[0], deviation[0] = 0.0, 1.0
-        return cls(mean, np.where(deviation > 0, deviation, 1.0))
-
-    def standardised(self, z: Floats) -> Floats:
-        """Return the covariates in these units."""
-        standardised: Floats = (z - self.mean) / self.deviation
-        return standardised
-
-    def in_table_units(self, draws: HierarchicalDraws, scale: Floats, signs: Ints) -> tuple[Floats, Floats]:
-        """Return the draws of D and S for columns and covariates in the units of the table.
-
-        The sampler's columns are those of the table times ``scale`` (K,).
-        """
-        # 1. Covariates.
-        means = draws.coefficients / self.deviation
-        means[..., 0] -= means @ self.mean
-        # 2. Columns: a factor of a coefficient is a shift of the logarithm of its size.
-        per = np.where(signs == 0, scale, 1.0)
-        means *= per[:, None]
-        means[..., 0] += np.where(signs == 0, 0.0, np.log(scale))
-        return means, draws.covariances * np.outer(per, per)
-
-
-@dataclass(eq=False)
-class SweepProgress:
-    """Progress of the sampler."""
-
-    reporter: StepReporter
-    total: int  # sweeps
-    shown: int = 0  # steps of the reporter
-    saved: float = field(default_factory=time.monotonic)
-
-    def report(self, sweep: int) -> None:
-        """Show the progress after a number of sweeps."""
-        while self.shown < sweep * _PROGRESS_STEPS // self.total:
-            self.shown += 1
-            self.reporter.end("sampling", f"{self.shown / _PROGRESS_STEPS:.0%} of {self.total:,} sweeps")
-
-    def is_checkpoint_due(self) -> bool:
-        """Return True if the last checkpoint was some seconds ago, and note the time of the next one."""
-        due = time.monotonic() - self.saved > _SECONDS_BETWEEN_CHECKPOINTS
-        if due:
-            self.saved = time.monotonic()
-        return due
-
-
-def population_traces(
-    names: Sequence[str], covariates: Sequence[str], means: Floats, covariances: Floats
-) -> dict[str, Floats]:
-    """Return the draws (C, R) of each parameter of the population, by name.
-
-    ``means`` (R, C, K, G) and ``covariances`` (R, C, K, K) are draws of D and S.
-    """
-    traces = {name: means[:, :, k, 0].T for k, name in enumerate(names)}
-    for g, covariate in enumerate(covariates[1:], start=1):
-        traces |= {f"mean[{name}]:{covariate}": means[:, :, k, g].T for k, name in enumerate(names)}
-    deviations = np.sqrt(np.diagonal(covariances, axis1=2, axis2=3))
-    traces |= {f"sd[{name}]": deviations[:, :, k].T for k, name in enumerate(names)}
-    for k, name in enumerate(names):
-        for j in range(k):
-            correlation = covariances[:, :, k, j] / (deviations[:, :, k] * deviations[:, :, j])
-            traces[f"corr[{names[j]}, {name}]"] = correlation.T
-    return traces
+        return FittedHierarchy.of_files(files, record)

@@ -125,14 +125,16 @@ def test_the_library_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     u = rng.standard_normal((2, 3, choices.P)).astype(np.float32)
     steps = np.full(choices.P, 0.8, np.float32)
 
+    weights = rng.uniform(0, 2, choices.P).astype(np.float32)
+
     def run() -> list[np.ndarray]:
         states, accepted = posterior.states(u, precision, mean), np.zeros(choices.P, np.float32)
         posterior.move(states, precision, mean, steps, np.random.default_rng(1), accepted)
-        return [*states, accepted]
+        return [*states[:4], *posterior.slopes(u, precision, mean, weights)]
 
     compiled = run()
     monkeypatch.setattr(person_posterior, "compiled_library", lambda: None)
-    for one, other in zip(compiled[:4], run()[:4], strict=True):
+    for one, other in zip(compiled, run(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
 
 
@@ -158,6 +160,47 @@ def test_gradient_and_hessian_by_finite_differences() -> None:
             for k in range(3)
         ]
         np.testing.assert_allclose(-hessian[at], second, atol=1e-4)
+
+
+def test_slopes_in_the_population_by_hand(way: str) -> None:
+    """One person, one set, one other alternative with z = 2; u = 0.5, population N(0, 1 / P) with P = 1, H = h = 0.
+
+    b = m + u / sqrt(P), so ll + prior - log |R| = -log(1 + exp(2 b)) - u^2 / 2 - log(P) / 2. With p = 1 / (1 + exp(-1))
+    = 0.731059 at b = 0.5, the derivative in m is -2 p = -1.462117, and that in P is 2 p u / 2 - 1 / 2 = -0.134471. A
+    weight of 3 multiplies the sum over persons.
+    """
+    choices = PersonChoices.of(np.array([[2.0]]), np.array([0, 1]), np.array([0]), 1, np.zeros(1, np.int64))
+    posterior = PersonPosterior(choices, np.zeros((1, LANES), np.float32), np.zeros((LANES, 1, 1), np.float32))
+    u, weights = np.full((1, 1, LANES), 0.5, np.float32), np.zeros(LANES, np.float32)
+    weights[choices.lane[0]] = 3
+    slopes = posterior.slopes(u, np.ones((1, 1, 1)), np.zeros((1, 1, LANES), np.float32), weights)
+    assert slopes.mean[0, 0, choices.lane[0]] == pytest.approx(-1.462117, abs=1e-6)
+    assert slopes.precision[0, 0, 0] == pytest.approx(3 * -0.134471, abs=2e-6)
+
+
+@pytest.mark.parametrize("signs", [[0, 0, 0], [1, 0, -1]])
+def test_slopes_in_the_population_by_finite_differences(signs: list[int], way: str) -> None:
+    """Random directions in the precision and the means, two chains; differences of sums in float32: 1%."""
+    choices, _ = ragged(5, 40, 3, signs)
+    rng = np.random.default_rng(0)
+    precision = np.linalg.inv(np.stack([np.eye(3) + 0.3, np.diag([0.5, 1.0, 2.0])]))
+    mean = rng.standard_normal((2, 3, choices.P)) / 2
+    posterior = PersonPosterior.at_modes(choices, mean[0], precision[0], np.zeros((3, choices.P), np.float32))
+    u, weights = rng.standard_normal((2, 3, choices.P), dtype=np.float32), np.zeros(choices.P, np.float32)
+    weights[choices.lane] = rng.uniform(0.5, 2, 40)
+
+    def total(precision: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        states = posterior.states(u, precision, mean.astype(np.float32))
+        return (states.ll + states.prior - states.log_determinant).astype(float) @ weights
+
+    slopes = posterior.slopes(u, precision, mean.astype(np.float32), weights)
+    h, move = 5e-3, rng.standard_normal((3, 3))
+    move += move.T
+    moved = (total(precision + h * move, mean) - total(precision - h * move, mean)) / (2 * h)
+    np.testing.assert_allclose((slopes.precision * move).sum((1, 2)), moved, rtol=0.01, atol=0.1)
+    shift = rng.standard_normal(mean.shape)
+    shifted = (total(precision, mean + h * shift) - total(precision, mean - h * shift)) / (2 * h)
+    np.testing.assert_allclose((slopes.mean * shift * weights).sum((1, 2)), shifted, rtol=0.01, atol=0.1)
 
 
 def test_moves_sample_the_posterior(way: str) -> None:

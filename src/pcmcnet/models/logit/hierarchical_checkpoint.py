@@ -1,4 +1,4 @@
-"""Checkpoints of the sampler of the hierarchical logit, so that an interrupted fit continues bit for bit.
+"""Sampling of the hierarchical logit with checkpoints, so that an interrupted fit continues bit for bit.
 
 A checkpoint is a safetensors file with the present values of all chains, the draws kept so far, and, as JSON in its
 header, the state of the random numbers and the identity of the run. Checkpoints are written after the burn-in.
@@ -7,7 +7,9 @@ header, the state of the random numbers and the identity of the run. Checkpoints
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,80 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_arrays
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
-from pcmcnet.models.logit.hierarchical_sampler import ChainState, DrawStore, HierarchicalSampler, PopulationStates
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.logit.hierarchical_sampler import (
+    ChainState,
+    DrawStore,
+    HierarchicalDraws,
+    HierarchicalSampler,
+    PopulationStates,
+)
 from pcmcnet.models.logit.person_posterior import PersonPosterior, PersonStates
-from pcmcnet.training.run_folder import require_same_run
+from pcmcnet.progress import StepReporter, show_steps
+from pcmcnet.storage import write_bytes
+from pcmcnet.training.run_folder import CHECKPOINT, open_run_folder, require_same_run
 
 _STORE = ("coefficients", "covariances", "persons", "accepted")
+_SECONDS_BETWEEN_CHECKPOINTS = 5.0
+_PROGRESS_STEPS = 20
+
+
+def sample_posterior(
+    sampler: HierarchicalSampler, first: Floats, run: FitRun, model: Mapping[str, Any]
+) -> HierarchicalDraws:
+    """Sample, with checkpoints if there is a run folder.
+
+    ``first`` (K,) contains the first value of the mean of each part-worth, and ``model`` identifies the model.
+    """
+    settings = sampler.settings
+    total = settings.burn_in + settings.kept * settings.thin
+    with (
+        open_run_folder(run.run_folder, resume=run.resume),
+        show_steps(_PROGRESS_STEPS, show=run.progress) as reporter,
+    ):
+        file = None if run.run_folder is None else run.run_folder / CHECKPOINT
+        identity = {**model, "table": run.fingerprint, "seed": run.seed}
+        rng, store = np.random.default_rng(run.seed), DrawStore.of(sampler)
+        progress = SweepProgress(reporter, total)
+        # 1. The burn-in, or the state of an interrupted run.
+        if file is not None and file.exists():
+            state = read_checkpoint(file, identity, sampler, store, rng)
+        else:
+            state = sampler.start(rng, first)
+            sampler.burn_in(state, rng, progress.report)
+
+        # 2. The draws, with a checkpoint every few seconds.
+        def on_progress(sweep: int) -> None:
+            progress.report(sweep)
+            if file is not None and progress.is_checkpoint_due():
+                write_bytes(file, checkpoint_bytes(identity, state, store, rng))
+
+        return sampler.draw(state, rng, store, on_progress)
+
+
+@dataclass(eq=False)
+class SweepProgress:
+    """Progress of the sampler."""
+
+    reporter: StepReporter
+    total: int  # sweeps
+    shown: int = 0  # steps of the reporter
+    saved: float = field(default_factory=time.monotonic)
+
+    def report(self, sweep: int) -> None:
+        """Show the progress after a number of sweeps."""
+        while self.shown < sweep * _PROGRESS_STEPS // self.total:
+            self.shown += 1
+            self.reporter.end("sampling", f"{self.shown / _PROGRESS_STEPS:.0%} of {self.total:,} sweeps")
+
+    def is_checkpoint_due(self) -> bool:
+        """Return True if the last checkpoint was some seconds ago, and note the time of the next one."""
+        due = time.monotonic() - self.saved > _SECONDS_BETWEEN_CHECKPOINTS
+        if due:
+            self.saved = time.monotonic()
+        return due
 
 
 def checkpoint_bytes(

@@ -12,20 +12,22 @@ Part-worths are in units in which the columns of the utility have differences of
 all chains together:
 
     1. u_n given D and S      one Metropolis step for every person (``person_posterior.py``)
-    2. D and S given u        one Metropolis step for all parameters of the population. The part-worths b_n move with
-                              the population, as u_n keeps its value.
+    2. D and S given u        one trajectory of Hamiltonian Monte Carlo for all parameters of the population. The
+                              part-worths b_n move with the population, as u_n keeps its value.
     3. D and S given b        Gibbs step: inverse Wishart and matrix normal
 
 Step 3 alone mixes slowly if persons make few choices, since part-worths then contain little information about the
 population beyond its current value. In step 2, u is nearly independent of the population, so the population moves
-almost as if the part-worths were integrated out (interweaving: Yu & Meng, 2011). Step 2 proposes
+almost as if the part-worths were integrated out (interweaving: Yu & Meng, 2011). Let phi = (D, logarithm of the
+diagonal of L, rest of L), with S = L L', and phi = c + V^(1/2) x. c is the mean of earlier draws, and V the inverse
+Fisher information of the approximate model h_n ~ N(H_n D z_n, H_n + H_n S H_n), so x is approximately standard normal.
+A trajectory starts with a standard normal velocity v. Each of its steps of length t turns (x, v) by the angle t / 2,
+adds t (gradient of the log-density in x + x) to v, and turns (x, v) by t / 2 again. The turns are exact for a standard
+normal density, so t is limited only by what the approximation leaves out (Shahbaba, Lan, Johnson & Neal, 2014). t is
+drawn between 0.8 and 1.2 times its mean, since trajectories of equal length may be periodic.
 
-    phi' = c + r (phi - c) + sqrt(1 - r^2) V^(1/2) e        e standard normal
-
-for phi = (D, logarithm of the diagonal of L, rest of L), with S = L L'. c is the mean of earlier draws, and V the
-inverse Fisher information of the approximate model h_n ~ N(H_n D z_n, H_n + H_n S H_n). The sizes of the steps, H, h, c
-and V are adapted only during the burn-in. Later draws come from a Markov chain whose stationary distribution is the
-posterior.
+The sizes of the steps, H, h, c and V are adapted only during the burn-in. Later draws come from a Markov chain whose
+stationary distribution is the posterior.
 
 The weight of a person is the number of persons with the same choices. Shapes: C chains, K part-worths, G covariates, N
 persons on P lanes, Q parameters.
@@ -33,6 +35,7 @@ persons on P lanes, Q parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -42,7 +45,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.models.logit.person_posterior import PersonChoices, PersonPosterior, PersonStates, Singles
+from pcmcnet.models.logit.person_posterior import (
+    PersonChoices,
+    PersonPosterior,
+    PersonStates,
+    Singles,
+    lower_triangle,
+)
 
 CovariancePrior = Literal["half-t", "inverse-wishart"]
 
@@ -53,8 +62,13 @@ _EM_STEPS = 12  # steps of the approximate maximum of the likelihood at which th
 _FIRST_SPREAD = 0.7  # standard deviation of every part-worth before these steps
 _ADAPTATIONS = (0.1, 0.2, 0.35, 0.55, 0.8, 1.0)  # shares of the burn-in at which the approximation is renewed
 _SNAPSHOTS = 5  # sweeps whose part-worths give the expected derivatives
-_PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.25  # acceptance rates
-_MIN_STEP, _MAX_POPULATION_STEP = 0.05, 0.9
+_PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.8  # acceptance rates
+_MIN_STEP, _MAX_POPULATION_STEP = 0.05, 1.3  # the latter is an angle, in radians
+_STEP_RANGE = 0.8, 1.2  # of a trajectory, relative to its mean
+_MAX_LEAPS = 8  # steps of a trajectory
+_MAX_PUSH = 3.0  # root mean square; limited where the approximation fails
+_MAX_LOG_DIAGONAL = 40.0  # of the factor of a covariance: exp() of much larger ones overflows
+_TRAJECTORY = 3.0  # length of a trajectory, in radians: 3 steps at the usual acceptance rate
 _MAX_MOVED = 30  # with more part-worths, the information matrix of step 2 takes too long, and step 2 is left out
 _PRIOR_INFORMATION = 0.25  # about an entry of the factor of the covariance: proposals stay within about 2
 _MIN_CURVATURE = 1e-6  # eigenvalue of an information matrix with a diagonal of 1
@@ -100,6 +114,24 @@ class PopulationPrior:
         total: Floats = density - MEAN_PRECISION / 2 * square - G * log_diagonal.sum(1)
         return total
 
+    def slopes(self, coefficients: Floats, precision: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the derivatives in each argument of :meth:`log_density`, with the other arguments fixed.
+
+        Their shapes are (C, K, G), (K,) and (C, K, K).
+        """
+        K, G = coefficients.shape[1:]
+        in_means = -MEAN_PRECISION * precision @ coefficients
+        in_precision = -MEAN_PRECISION / 2 * coefficients @ coefficients.swapaxes(1, 2)
+        every = np.arange(K)
+        if self.kind == "half-t":
+            rate = HALF_T_DEGREES * precision[:, every, every] + HALF_T_SCALE**-2
+            in_precision[:, every, every] -= (HALF_T_DEGREES + K) / 2 * HALF_T_DEGREES / rate
+            in_log_diagonal = K + 1 - np.arange(K) - (HALF_T_DEGREES + 2 * K) - G
+        else:
+            in_precision[:, every, every] -= self.degrees / 2
+            in_log_diagonal = K + 1 - np.arange(K) - (self.degrees + K + 1) - G
+        return in_means, in_log_diagonal.astype(np.float64), in_precision
+
 
 # -- Parameters of the population --------------------------------------------------------------------------------------
 
@@ -125,18 +157,18 @@ class PopulationStates:
     @classmethod
     def of_parameters(cls, phi: Floats, K: int, G: int) -> PopulationStates:  # (C, Q)
         """Return the states with the parameters phi."""
-        rows, columns = np.tril_indices(K)
+        rows, columns = lower_triangle(K)
         factor = np.zeros((len(phi), K, K))
         factor[:, rows, columns] = phi[:, K * G :]
         every = np.arange(K)
-        factor[:, every, every] = np.exp(factor[:, every, every])
+        factor[:, every, every] = np.exp(np.clip(factor[:, every, every], -_MAX_LOG_DIAGONAL, _MAX_LOG_DIAGONAL))
         return cls.of(phi[:, : K * G].reshape(-1, K, G), factor @ factor.swapaxes(1, 2), factor)
 
     @property
     def parameters(self) -> Floats:  # (C, Q)
         """The parameters phi."""
         C, K = self.log_diagonal.shape
-        rows, columns = np.tril_indices(K)
+        rows, columns = lower_triangle(K)
         triangle = self.factor[:, rows, columns]
         triangle[:, rows == columns] = self.log_diagonal
         return np.concatenate([self.coefficients.reshape(C, -1), triangle], axis=1)
@@ -167,7 +199,12 @@ class ChainState:
     centre: Floats  # (Q,) c
     root: Floats  # (Q, Q) V^(1/2)
     person_steps: Singles  # (P,)
-    population_step: float  # sqrt(1 - r^2)
+    population_step: float  # mean length of a step of a trajectory, in radians
+
+    @property
+    def leaps(self) -> int:
+        """Number of steps of a trajectory."""
+        return min(max(round(_TRAJECTORY / self.population_step), 1), _MAX_LEAPS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +246,10 @@ class HierarchicalSampler:
         covariates[:, self.choices.lane] = self.z.T
         weights[self.choices.lane] = self.weights
         return covariates, weights
+
+    @cached_property
+    def _single_weights(self) -> Singles:
+        return self.lanes[1].astype(np.float32)
 
     def means(self, coefficients: Floats) -> Singles:  # (..., K, G) -> (..., K, P)
         """Return the mean of the part-worths of each person."""
@@ -266,7 +307,7 @@ class HierarchicalSampler:
         of_means += MEAN_PRECISION * np.kron(precision, np.eye(G))
         # 3. About L: tr(I dS I dS) / 2, with dS = dL L' + L dL' for each entry of L.
         factor = np.linalg.cholesky(covariance)
-        rows, columns = np.tril_indices(K)
+        rows, columns = lower_triangle(K)
         slopes = np.zeros((len(rows), K, K))
         for q, (i, j) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
             slopes[q, i] = factor[:, j] * (factor[i, i] if i == j else 1.0)
@@ -282,7 +323,7 @@ class HierarchicalSampler:
     # -- the three steps of a sweep --------------------------------------------------------------------------------
 
     def sweep(self, state: ChainState, rng: np.random.Generator, accepted: Singles) -> Floats:  # -> (C,)
-        """Run one sweep in place, and return 1 for each chain whose population moved in step 2, else 0."""
+        """Run one sweep in place, and return the acceptance probabilities of step 2."""
         posterior, population = state.posterior, state.population
         mean = self.means(population.coefficients)
         posterior.move(state.persons, population.precision, mean, state.person_steps, rng, accepted)
@@ -294,26 +335,60 @@ class HierarchicalSampler:
         return moved
 
     def _move_population(self, state: ChainState, rng: np.random.Generator) -> Floats:
-        """Move D and S given u, by a Metropolis step."""
+        """Move D and S given u, by Hamiltonian Monte Carlo, and return the acceptance probabilities."""
         old, C = state.population, len(state.population.coefficients)
         K, G = old.coefficients.shape[1:]
-        # 1. Propose parameters; part-worths move with them.
-        standard = np.linalg.solve(state.root, (old.parameters - state.centre).T).T
-        keep = np.sqrt(1 - state.population_step**2)
-        proposed = keep * standard + state.population_step * rng.standard_normal(standard.shape)
+        # 1. Present values in units of the approximation, and random velocities.
+        first: Floats = np.asarray(np.linalg.solve(state.root, (old.parameters - state.centre).T).T, np.float64)
+        velocity = rng.standard_normal(first.shape)
         threshold = -rng.standard_exponential(C)
-        new = PopulationStates.of_parameters(state.centre + proposed @ state.root.T, K, G)
-        persons = state.posterior.states(state.persons.u, new.precision, self.means(new.coefficients))
-        # 2. Accept by the density of the population given u, relative to the normal distribution of the proposals.
-        gain = self._log_density(new, persons) - self._log_density(old, state.persons)
-        gain += ((proposed**2).sum(1) - (standard**2).sum(1)) / 2
+        angle = state.population_step * rng.uniform(*_STEP_RANGE)
+        gain = (velocity**2).sum(1) / 2
+        # 2. A trajectory: rotations, which are exact for the approximation, and pushes by what it leaves out. A
+        #    trajectory that leaves the range of numbers is rejected.
+        position, turn = first, angle / 2
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _ in range(state.leaps):
+                position, velocity = _rotated(position, velocity, turn)
+                population = PopulationStates.of_parameters(state.centre + position @ state.root.T, K, G)
+                push = self._slopes(population, state) @ state.root + position
+                size = np.sqrt((push**2).mean(1, keepdims=True))
+                velocity = velocity + angle * push / np.maximum(size / _MAX_PUSH, 1)
+                turn = angle
+            position, velocity = _rotated(position, velocity, angle / 2)
+            # 3. Accept by the change of the total energy.
+            new = PopulationStates.of_parameters(state.centre + position @ state.root.T, K, G)
+            persons = state.posterior.states(state.persons.u, new.precision, self.means(new.coefficients))
+            gain += self._log_density(new, persons) - self._log_density(old, state.persons)
+            gain -= (velocity**2).sum(1) / 2
         taken = gain > threshold
         if taken.any():
             state.population = old.where(taken, new)
-            for chain in np.flatnonzero(taken):
-                for present, other in zip(state.persons, persons, strict=True):
-                    present[chain] = other[chain]
-        return taken.astype(np.float64)
+            for present, other in zip(state.persons, persons, strict=True):
+                np.copyto(present, other, where=taken.reshape(-1, *[1] * (present.ndim - 1)))
+        probabilities: Floats = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
+        return probabilities
+
+    def _slopes(self, population: PopulationStates, state: ChainState) -> Floats:  # -> (C, Q)
+        """Return the derivatives of the log-density of the population in phi, with u fixed."""
+        on_lanes, weights = self.lanes
+        K, G = population.coefficients.shape[1:]
+        slopes = state.posterior.slopes(
+            state.persons.u, population.precision, self.means(population.coefficients), self._single_weights
+        )
+        of_means, of_log_diagonal, of_precision = self.prior.slopes(population.coefficients, population.precision)
+        # 1. The means.
+        of_means += (slopes.mean * weights) @ on_lanes.T
+        # 2. The precision to the factor L: dP = -P (dL L' + L dL') P.
+        of_precision += slopes.precision
+        inverse = np.linalg.inv(population.factor)
+        of_factor = -2 * population.precision @ of_precision @ inverse.swapaxes(1, 2)
+        # 3. The diagonal of L to its logarithm.
+        every = np.arange(K)
+        diagonal = of_factor[:, every, every] * population.factor[:, every, every]
+        of_factor[:, every, every] = diagonal + of_log_diagonal - weights.sum()
+        rows, columns = lower_triangle(K)
+        return np.concatenate([of_means.reshape(-1, K * G), of_factor[:, rows, columns]], axis=1)
 
     def _log_density(self, population: PopulationStates, persons: PersonStates) -> Floats:  # -> (C,)
         """Return the log-density of the population and the choices given u, up to a constant."""
@@ -440,6 +515,12 @@ class DrawStore:
         place = (at + 1) * settings.person_draws // settings.kept - 1
         if place > at * settings.person_draws // settings.kept - 1:
             self.persons[place] = state.persons.b[:, :, lane].transpose(0, 2, 1)
+
+
+def _rotated(position: Floats, velocity: Floats, angle: float) -> tuple[Floats, Floats]:
+    """Return position and velocity after a time in a harmonic potential."""
+    c, s = math.cos(angle), math.sin(angle)
+    return c * position + s * velocity, c * velocity - s * position
 
 
 def _inverse(matrix: Floats) -> Floats:

@@ -111,6 +111,7 @@ typedef struct {          /* P persons, padded, with K part-worths; C chains. */
     int64_t K, C, P;
     int64_t begin, tiles; /* first person of this group, and its number of tiles of LANES persons */
     int64_t sets;         /* of each person of the group */
+    int64_t widest;       /* largest number of alternatives of a set that were not chosen */
     const int64_t *rows;  /* (sets,) alternatives that were not chosen */
     const float *z;       /* (tiles, sum of rows, K + 1, LANES): utility of padding, then differences */
     const float *signs;   /* (K,) 0 for a normal part-worth, else 1 or -1: sign times exp(b) */
@@ -123,6 +124,12 @@ typedef struct { /* Present values of one chain. */
     float *ll, *prior;     /* (P,) log-likelihood, and -(b - mean)' precision (b - mean) / 2 */
     float *log_determinant; /* (P,) of R */
 } Values;
+
+typedef struct { /* Derivatives in the population of one chain. */
+    const float *weights; /* (P,) of the persons */
+    float *mean;          /* (K, P) of one person */
+    float *precision;     /* (K (K + 1) / 2, LANES) sums over the persons of each lane */
+} Slopes;
 
 INLINE const vec *row(const vec *triangle, int64_t i) { return triangle + i * (i + 1) / 2; }
 
@@ -160,26 +167,104 @@ INLINE void solve_mean(const Group *g, int64_t at, const float *precision, const
     }
 }
 
-/* Return the log-likelihood of the choices of some persons with coefficients c (K,). */
-INLINE vec log_likelihood(const Group *g, const float *z, const vec *c) {
+/* Return the log-likelihood of the choices of some persons with coefficients c (K,). Add minus its gradient to
+   ``minus`` (K,), unless that is NULL; e has place for the alternatives of a set. */
+INLINE vec log_likelihood(const Group *g, const float *z, const vec *c, vec *e, vec *minus) {
+    int64_t K = g->K, step = (K + 1) * LANES;
     vec value = all(0.0f);
     for (int64_t s = 0; s < g->sets; s++) {
+        int64_t rows = g->rows[s];
         vec total = all(1.0f);
-        for (int64_t r = 0; r < g->rows[s]; r++, z += (g->K + 1) * LANES) {
-            vec v = load(z);
-            for (int64_t k = 0; k < g->K; k++) v += load(z + (k + 1) * LANES) * c[k];
-            total += exponential(choose(v, all(MAX_UTILITY), all(MAX_UTILITY), v));
+        for (int64_t r = 0; r < rows; r++) {
+            const float *x = z + r * step;
+            vec v = load(x);
+            for (int64_t k = 0; k < K; k++) v += load(x + (k + 1) * LANES) * c[k];
+            e[r] = exponential(choose(v, all(MAX_UTILITY), all(MAX_UTILITY), v));
+            total += e[r];
         }
         value -= logarithm(total);
+        if (minus) {
+            vec share = 1.0f / total;
+            for (int64_t r = 0; r < rows; r++) {
+                vec p = e[r] * share;
+                for (int64_t k = 0; k < K; k++) minus[k] += p * load(z + r * step + (k + 1) * LANES);
+            }
+        }
+        z += rows * step;
     }
     return value;
 }
 
-/* Compute the values of WIDTH persons of one chain, the first of which is ``at``, with choices z. */
-INLINE void evaluate(const Group *g, int64_t at, const float *z, int64_t keeps_b, const float *precision,
-                     const float *mean, const Values *x, vec *memory) {
+/* Compute the derivatives of ll + prior - log |R| in the mean and the precision, with u fixed, from the derivatives t
+   of ll in b and from d = b - mean. With W = R^-1 and v = W (t - precision d), they are
+
+       in the mean           precision (s + d)                                     s = W' v
+       in the precision      s mean' - s (W' w)' - W' (I / 2 + lower(u v')) W - d d' / 2, made symmetric
+
+   where lower() halves the diagonal. */
+INLINE void add_slopes(const Group *g, int64_t at, const float *precision, const float *mean, const vec *R, const vec *w,
+                       const float *u, const vec *t, const vec *d, const Slopes *to, vec *memory) {
     int64_t K = g->K, P = g->P;
-    vec *R = memory, *w = R + K * (K + 1) / 2, *b = w + K, *c = b + K;
+    vec *W = memory, *v = W + K * (K + 1) / 2, *s = v + K, *m = s + K, *a = m + K, *f = a + K;
+    vec weight = load(to->weights + at);
+    /* 1. The inverse of R. */
+    for (int64_t i = 0; i < K; i++) {
+        vec *of_i = W + i * (i + 1) / 2;
+        for (int64_t j = 0; j < i; j++) {
+            vec sum = row(R, i)[j] * row(W, j)[j];
+            for (int64_t k = j + 1; k < i; k++) sum += row(R, i)[k] * row(W, k)[j];
+            of_i[j] = -sum * row(R, i)[i];
+        }
+        of_i[i] = row(R, i)[i];
+    }
+    /* 2. v, s, and the mean minus W' w. */
+    for (int64_t i = 0; i < K; i++) {
+        f[i] = t[i];
+        for (int64_t j = 0; j < K; j++) f[i] -= precision[i * K + j] * d[j];
+    }
+    for (int64_t i = 0; i < K; i++) {
+        v[i] = all(0.0f);
+        for (int64_t j = 0; j <= i; j++) v[i] += row(W, i)[j] * f[j];
+    }
+    for (int64_t j = 0; j < K; j++) {
+        s[j] = a[j] = all(0.0f);
+        m[j] = load(mean + j * P + at);
+        for (int64_t i = j; i < K; i++) {
+            s[j] += row(W, i)[j] * v[i];
+            m[j] -= row(W, i)[j] * w[i];
+        }
+    }
+    /* 3. The mean. */
+    for (int64_t i = 0; i < K; i++) {
+        vec sum = all(0.0f);
+        for (int64_t j = 0; j < K; j++) sum += precision[i * K + j] * (s[j] + d[j]);
+        store(to->mean + i * P + at, sum);
+    }
+    /* 4. The precision: the first terms, then the rows of W one by one. */
+    float *sums = to->precision + at % LANES;
+    for (int64_t i = 0, q = 0; i < K; i++)
+        for (int64_t j = 0; j <= i; j++, q += LANES)
+            store(sums + q, load(sums + q) + 0.5f * weight * (s[i] * m[j] + s[j] * m[i] - d[i] * d[j]));
+    for (int64_t r = 0; r < K; r++) {
+        const vec *of_r = row(W, r);
+        vec size = load(u + r * P + at);
+        for (int64_t j = 0; j <= r; j++) {
+            vec half = 0.5f * v[r] * of_r[j];
+            f[j] = 0.5f * weight * (size * (a[j] + half) + 0.5f * of_r[j]);
+            a[j] += 2.0f * half;
+        }
+        float *sum = sums;
+        for (int64_t i = 0; i <= r; i++)
+            for (int64_t j = 0; j <= i; j++, sum += LANES) store(sum, load(sum) - (of_r[i] * f[j] + of_r[j] * f[i]));
+    }
+}
+
+/* Compute the values of WIDTH persons of one chain, the first of which is ``at``, with choices z, and derivatives unless
+   ``slopes`` is NULL. */
+INLINE void evaluate(const Group *g, int64_t at, const float *z, int64_t keeps_b, const float *precision,
+                     const float *mean, const Values *x, const Slopes *slopes, vec *memory) {
+    int64_t K = g->K, P = g->P;
+    vec *R = memory, *w = R + K * (K + 1) / 2, *b = w + K, *c = b + K, *t = c + K, *e = t + K;
     /* 1. The normal approximation of the posterior given the population: mean and factor of the precision. */
     store(x->log_determinant + at, factor(g, at, precision, R));
     solve_mean(g, at, precision, mean, R, w);
@@ -201,7 +286,9 @@ INLINE void evaluate(const Group *g, int64_t at, const float *z, int64_t keeps_b
             vec logarithm_of_size = choose(b[j], all(MAX_LOGARITHM), all(MAX_LOGARITHM), b[j]);
             c[j] = g->signs[j] == 0 ? b[j] : g->signs[j] * exponential(logarithm_of_size);
         }
-        store(x->ll + at, log_likelihood(g, z, c));
+        for (int64_t k = 0; k < K; k++) t[k] = all(0.0f);
+        store(x->ll + at, log_likelihood(g, z, c, e, slopes ? t : NULL));
+        for (int64_t k = 0; k < K; k++) t[k] *= g->signs[k] == 0 ? all(-1.0f) : -c[k];
     }
     /* 3. The normal density of the population, without its constant. */
     vec density = all(0.0f);
@@ -212,6 +299,7 @@ INLINE void evaluate(const Group *g, int64_t at, const float *z, int64_t keeps_b
         density -= sum * c[i];
     }
     store(x->prior + at, density);
+    if (slopes) add_slopes(g, at, precision, mean, R, w, x->u, t, c, slopes, e + g->widest);
 }
 
 INLINE const float *choices_of(const Group *g, int64_t tile) {
@@ -224,7 +312,7 @@ INLINE const float *choices_of(const Group *g, int64_t tile) {
 
 FOR_EACH_PROCESSOR
 static void all_persons(const Group *g, int64_t keeps_b, const float *precision, const float *mean, const Values *first,
-                        vec *memory) {
+                        const Slopes *slopes, vec *memory) {
     int64_t K = g->K, P = g->P;
     for (int64_t tile = 0; tile < g->tiles; tile++) {
         const float *z = choices_of(g, tile);
@@ -232,8 +320,15 @@ static void all_persons(const Group *g, int64_t keeps_b, const float *precision,
             for (int64_t l = 0; l < LANES; l += WIDTH) {
                 Values x = {first->u + chain * K * P, first->b + chain * K * P, first->ll + chain * P,
                             first->prior + chain * P, first->log_determinant + chain * P};
-                evaluate(g, g->begin + tile * LANES + l, z + l, keeps_b, precision + chain * K * K, mean + chain * K * P,
-                         &x, memory);
+                int64_t at = g->begin + tile * LANES + l;
+                const float *its_precision = precision + chain * K * K, *its_mean = mean + chain * K * P;
+                if (slopes) {
+                    Slopes own = {slopes->weights, slopes->mean + chain * K * P,
+                                  slopes->precision + chain * K * (K + 1) / 2 * LANES};
+                    evaluate(g, at, z + l, 0, its_precision, its_mean, &x, &own, memory);
+                } else {
+                    evaluate(g, at, z + l, keeps_b, its_precision, its_mean, &x, NULL, memory);
+                }
             }
     }
 }
@@ -277,28 +372,34 @@ static void move_persons(const Group *g, const float *precision, const float *me
                     int64_t i = k * P + at;
                     store(new.u + i, keep * load(old.u + i) + size * load(new.u + i));
                 }
-                evaluate(g, at, z + l, 0, precision + chain * K * K, mean + chain * K * P, &new, memory);
+                evaluate(g, at, z + l, 0, precision + chain * K * K, mean + chain * K * P, &new, NULL, memory);
                 /* 2. Accept by the density relative to a standard normal. */
                 accept(K, P, at, threshold + chain * P, &new, &old, accepted);
             }
     }
 }
 
-static vec *allocate(int64_t K, void **start) { /* aligned, for K part-worths */
-    size_t size = sizeof(vec) * (size_t)(K * (K + 1) / 2 + 3 * K);
+static vec *allocate(const Group *g, void **start) { /* aligned */
+    int64_t K = g->K;
+    size_t size = sizeof(vec) * (size_t)(K * (K + 1) + 9 * K + g->widest);
     *start = malloc(size + 64);
     return *start ? (vec *)(((uintptr_t)*start + 63) & ~(uintptr_t)63) : NULL;
 }
 
 /* Compute the part-worths b from u, or u from b if keeps_b. Return 1 if there is no memory. Arrays: u, b, mean (C, K, P);
-   ll, prior, log_determinant (C, P); precision (C, K, K). */
+   ll, prior, log_determinant (C, P); precision (C, K, K).
+
+   Unless ``weights`` (P,) is NULL, also compute the derivatives of ll + prior - log_determinant with u fixed: of each
+   person in the mean (C, K, P), and weighted sums in the precision, added to (C, K (K + 1) / 2, LANES). */
 EXPORT int64_t pcmcnet_part_worths(const Group *g, int64_t keeps_b, const float *precision, const float *mean, float *u,
-                                   float *b, float *ll, float *prior, float *log_determinant) {
+                                   float *b, float *ll, float *prior, float *log_determinant, const float *weights,
+                                   float *mean_slopes, float *precision_slopes) {
     void *start;
-    vec *memory = allocate(g->K, &start);
+    vec *memory = allocate(g, &start);
     if (!memory) return 1;
     Values x = {u, b, ll, prior, log_determinant};
-    all_persons(g, keeps_b, precision, mean, &x, memory);
+    Slopes slopes = {weights, mean_slopes, precision_slopes};
+    all_persons(g, keeps_b, precision, mean, &x, weights ? &slopes : NULL, memory);
     free(start);
     return 0;
 }
@@ -311,7 +412,7 @@ EXPORT int64_t pcmcnet_move_persons(const Group *g, const float *precision, cons
                                     float *accepted) {
     int64_t K = g->K, P = g->P;
     void *start;
-    vec *memory = allocate(K, &start);
+    vec *memory = allocate(g, &start);
     float *proposed = malloc(sizeof(float) * (size_t)(K * P + 3 * P));
     if (memory && proposed) {
         Values x = {u, b, ll, prior, NULL};
@@ -324,4 +425,4 @@ EXPORT int64_t pcmcnet_move_persons(const Group *g, const float *precision, cons
     return failed;
 }
 
-EXPORT int64_t pcmcnet_hierarchical_version(void) { return 1; }
+EXPORT int64_t pcmcnet_hierarchical_version(void) { return 2; }

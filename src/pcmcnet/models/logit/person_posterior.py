@@ -26,7 +26,6 @@ library (``hierarchical_steps.c``) and numpy compute the same up to rounding.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -41,7 +40,7 @@ from pcmcnet.compiled import load_library
 from pcmcnet.errors import TrainingError
 
 LIBRARY_FILE = Path(__file__).with_name("libhierarchical.so")
-VERSION = 1  # of the C interface; must equal the version in the C code
+VERSION = 2  # of the C interface; must equal the version in the C code
 LANES = 16  # persons in a tile, as in the C code
 _ABSENT = np.float32(-1e30)  # utility of an alternative that pads a choice set
 _MAX_UTILITY = np.float32(80)  # difference of utilities, as in the C code: exp() of a larger one overflows in float32
@@ -67,8 +66,14 @@ def compiled_library() -> Any:
     return library
 
 
+@cache
+def lower_triangle(K: int) -> tuple[Ints, Ints]:
+    """Return the rows and columns of the lower triangle of a (K, K) matrix."""
+    return np.tril_indices(K)
+
+
 class _GroupStructure(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("K", "C", "P", "begin", "tiles", "sets")] + [
+    _fields_ = [(name, ctypes.c_int64) for name in ("K", "C", "P", "begin", "tiles", "sets", "widest")] + [
         (name, ctypes.c_void_p) for name in ("rows", "z", "signs", "hessian", "linear")
     ]
 
@@ -214,6 +219,13 @@ class PersonStates(NamedTuple):
         return cls(*pair, *(np.empty((chains, P), np.float32) for _ in range(3)))
 
 
+class PopulationSlopes(NamedTuple):
+    """Derivatives of the persons' log-densities in the population of C chains, with u fixed."""
+
+    mean: Singles  # (C, K, P) in the mean of each person
+    precision: Floats  # (C, K, K) weighted sums over the persons, symmetric
+
+
 @dataclass(frozen=True, eq=False)
 class PersonPosterior:
     """Choices of persons with the quadratic approximation of their log-likelihoods."""
@@ -222,9 +234,10 @@ class PersonPosterior:
     linear: Singles  # (K, P) h
     hessian: Singles  # (P, K, K) H
     packed: Singles = field(init=False)  # (K (K + 1) / 2, P) lower triangles of H
+    _by_chains: dict[int, list[Any]] = field(init=False, default_factory=dict)  # arguments of the library
 
     def __post_init__(self) -> None:
-        lower = np.tril_indices(self.choices.K)
+        lower = lower_triangle(self.choices.K)
         object.__setattr__(self, "packed", np.ascontiguousarray(self.hessian[:, lower[0], lower[1]].T))
 
     @classmethod
@@ -269,11 +282,32 @@ class PersonPosterior:
         if library is None:
             self._numpy_states(new, arguments[0], mean, keeps_b=b is not None)
             return new
+        outputs = [_address(array) for array in (*arguments, new.ll, new.prior, new.log_determinant)]
         for group in self._structures(len(precision)):
             keeps_b = ctypes.c_int64(b is not None)
-            outputs = (new.ll, new.prior, new.log_determinant)
-            _require_memory(library.pcmcnet_part_worths(group, keeps_b, *map(_address, (*arguments, *outputs))))
+            _require_memory(library.pcmcnet_part_worths(group, keeps_b, *outputs, None, None, None))
         return new
+
+    def slopes(
+        self, u: Singles, precision: Floats, mean: Singles, weights: Singles
+    ) -> PopulationSlopes:  # (C, K, P), (C, K, K), (C, K, P), (P,)
+        """Return the derivatives of ll + prior - log_determinant with u fixed."""
+        C, K, P = u.shape
+        new, single = PersonStates.empty(C, K, P), np.ascontiguousarray(precision, np.float32)
+        library = compiled_library()
+        if library is None:
+            new.u[:] = u
+            self._numpy_states(new, single, mean, keeps_b=False)
+            return self._numpy_slopes(new, single, mean, weights)
+        in_mean, lower = np.empty((C, K, P), np.float32), np.zeros((C, K * (K + 1) // 2, LANES), np.float32)
+        arrays = (single, mean, u, new.b, new.ll, new.prior, new.log_determinant, weights, in_mean, lower)
+        addresses = [_address(array) for array in arrays]
+        for group in self._structures(C):
+            _require_memory(library.pcmcnet_part_worths(group, ctypes.c_int64(0), *addresses))
+        # The library returns lower triangles, one for each lane of a tile.
+        in_precision, (rows, columns) = np.empty((C, K, K)), lower_triangle(K)
+        in_precision[:, rows, columns] = in_precision[:, columns, rows] = lower.sum(axis=2, dtype=np.float64)
+        return PopulationSlopes(in_mean, in_precision)
 
     def move(
         self,
@@ -304,13 +338,17 @@ class PersonPosterior:
         for group in self._structures(len(precision)):
             _require_memory(library.pcmcnet_move_persons(group, *map(_address, arrays)))
 
-    def _structures(self, chains: int) -> Iterator[Any]:
-        """Yield the arguments that describe each group of tiles."""
-        choices = self.choices
-        for group in choices.groups:
-            numbers = (choices.K, chains, choices.P, group.begin, len(group.z), len(group.rows))
-            arrays = (group.rows, group.z, choices.signs, self.packed, self.linear)
-            yield ctypes.byref(_GroupStructure(*numbers, *(array.ctypes.data for array in arrays)))
+    def _structures(self, chains: int) -> list[Any]:
+        """Return the arguments that describe each group of tiles."""
+        if chains not in self._by_chains:
+            self._by_chains[chains] = [ctypes.byref(self._structure(group, chains)) for group in self.choices.groups]
+        return self._by_chains[chains]
+
+    def _structure(self, group: TileGroup, chains: int) -> _GroupStructure:
+        choices, widest = self.choices, max(group.rows.tolist(), default=0)
+        numbers = (choices.K, chains, choices.P, group.begin, len(group.z), len(group.rows), widest)
+        arrays = (group.rows, group.z, choices.signs, self.packed, self.linear)
+        return _GroupStructure(*numbers, *(array.ctypes.data for array in arrays))
 
     def _numpy_states(self, new: PersonStates, precision: Singles, mean: Singles, *, keeps_b: bool) -> None:
         """Fill in the states as the compiled library does."""
@@ -329,6 +367,30 @@ class PersonPosterior:
         # 3. The density of the population.
         deviations = new.b - mean
         new.prior[:] = -0.5 * np.einsum("ckp,ckp->cp", deviations, precision @ deviations)
+
+    def _numpy_slopes(
+        self, states: PersonStates, precision: Singles, mean: Singles, weights: Singles
+    ) -> PopulationSlopes:
+        """Return the derivatives as the compiled library does: see ``add_slopes`` in the C code."""
+        # 1. W = R^-1, w, and the derivatives of the log-likelihoods in b.
+        factor = _factor(self.hessian + precision[:, None])  # (C, P, K, K)
+        W = np.linalg.inv(factor)
+        w = W @ (self.linear + precision @ mean).transpose(0, 2, 1)[..., None]
+        t = np.stack([self.choices.derivatives(b)[0] for b in states.b])
+        # 2. v = W (t - precision d), s = W' v.
+        d = states.b - mean
+        v = W @ (t - precision @ d).transpose(0, 2, 1)[..., None]
+        s = W.swapaxes(2, 3) @ v
+        in_mean = precision @ (s[..., 0].transpose(0, 2, 1) + d)
+        # 3. Terms of the precision, made symmetric.
+        inner = np.tril(states.u.transpose(0, 2, 1)[..., None] * v.swapaxes(2, 3))
+        diagonal = np.arange(self.choices.K)
+        inner[..., diagonal, diagonal] = (inner[..., diagonal, diagonal] + 1) / 2
+        shifted = mean.transpose(0, 2, 1)[..., None] - W.swapaxes(2, 3) @ w
+        deviations = d.transpose(0, 2, 1)[..., None]
+        terms = s @ shifted.swapaxes(2, 3) - W.swapaxes(2, 3) @ inner @ W - deviations @ deviations.swapaxes(2, 3) / 2
+        sums = np.einsum("p,cpkl->ckl", weights.astype(np.float64), terms)
+        return PopulationSlopes(in_mean.astype(np.float32), (sums + sums.swapaxes(1, 2)) / 2)
 
     def _numpy_log_likelihoods(self, b: Singles, out: Singles) -> None:  # (C, K, P), (C, P)
         c = self.choices.coefficients(b)
