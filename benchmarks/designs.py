@@ -2,26 +2,29 @@
 
     python -m benchmarks.designs [SECTION ...]     errors, times, context
 
-The best known D-errors are those of utility-neutral designs, which follow from theory (tests/designs derives them), and
+The best known D-errors are those of utility-neutral designs, which follow from theory (tests/support/small_designs.py derives them), and
 those of all possible designs of small sizes. Times are CPU seconds on one thread, which hardly depend on the load of
 the machine.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import pcmcnet as pn
 from benchmarks.harness import RUNS, Row, Section, Table, run
-from pcmcnet.designs.attributes import profile_space
 from pcmcnet.designs.context_terms import chain_probabilities, context_terms
 
-LETTERS = ["a", "b", "c", "d"]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from small_designs import EXHAUSTIVE, TEXTBOOK, exhaustive_optimum
+
 FLIGHT = {
     "price": [100, 150, 200, 250],
     "hours": [2, 3, 4],
@@ -37,42 +40,17 @@ def errors() -> list[Row]:
     """Compare D-errors with the best known ones."""
     title = "D-errors of designs from 10 starts, and the lowest possible ones."
     table = Table(title, {"design": "", "D-error": ".5f", "lowest": ".5f", "ratio": ".4f"}, first=46)
-    for levels, attributes, alternatives, tasks, lowest in (
-        (2, 4, 2, 8, 1 / 8),
-        (3, 3, 3, 9, math.sqrt(3) / 9),
-        (4, 2, 4, 8, 1 / (2 * 4 ** (1 / 3))),
-        (4, 4, 4, 16, 1 / (4 * 4 ** (1 / 3))),
-    ):
-        space = dict.fromkeys("wxyz"[:attributes], LETTERS[:levels])
-        plan = pn.design(space, alternatives=alternatives, tasks=tasks, coding="effects")
-        name = f"{levels}^{attributes}, {tasks} tasks of {alternatives}, no prior (theory)"
-        table.add({"design": name, "D-error": plan.error, "lowest": lowest, "ratio": plan.error / lowest})
-    for attributes, alternatives, tasks, beta in (
-        ({"x": [1, 2, 3], "y": [1, 2]}, 2, 3, [-0.8, 0.7]),
-        ({"x": ["a", "b", "c"], "y": [0, 1]}, 2, 4, [0.5, 1.0, -0.7]),
-        ({"x": ["a", "b", "c"], "y": [0, 1]}, 3, 3, [0.5, 1.0, -0.7]),
-        ({"x": [0, 1], "y": [0, 1], "z": [0, 1]}, 2, 4, [1.0, -0.5, 0.5]),
-    ):
-        prior = dict(zip(profile_space(attributes).names, beta, strict=True))
-        plan = pn.design(attributes, alternatives=alternatives, tasks=tasks, prior=prior, balance=False)
-        lowest = _exhaustive_optimum(attributes, alternatives, tasks, beta)
-        name = f"{'x'.join(str(len(v)) for v in attributes.values())}, {tasks} tasks of {alternatives}, prior (all)"
-        table.add({"design": name, "D-error": plan.error, "lowest": lowest, "ratio": plan.error / lowest})
+    for known in TEXTBOOK:
+        plan = pn.design(known.space, alternatives=known.alternatives, tasks=known.tasks, coding="effects")
+        row = {"D-error": plan.error, "lowest": known.lowest, "ratio": plan.error / known.lowest}
+        table.add({"design": f"{known.name}, no prior (theory)", **row})
+    for small in EXHAUSTIVE:
+        sizes: dict[str, Any] = {"alternatives": small.alternatives, "tasks": small.tasks}
+        plan = pn.design(small.attributes, prior=small.prior, balance=False, **sizes)
+        lowest = exhaustive_optimum(small)
+        row = {"D-error": plan.error, "lowest": lowest, "ratio": plan.error / lowest}
+        table.add({"design": f"{small.name}, prior (all)", **row})
     return table.rows
-
-
-def _exhaustive_optimum(attributes: dict[str, list[Any]], alternatives: int, tasks: int, beta: list[float]) -> float:
-    """Return the lowest D-error of all designs without repeated tasks."""
-    space, b = profile_space(attributes), np.array(beta)
-    profiles = np.array(list(itertools.product(*(range(len(levels)) for levels in attributes.values()))))
-    sets = profiles[np.array(list(itertools.combinations(range(len(profiles)), alternatives)))]
-    x = space.encode(sets)
-    p = np.exp(x @ b)
-    p /= p.sum(axis=1, keepdims=True)
-    centred = x - (p[..., None] * x).sum(axis=1, keepdims=True)
-    information = np.einsum("sj,sjp,sjq->spq", p, centred, centred)
-    designs = itertools.combinations(range(len(sets)), tasks)
-    return float(max(np.linalg.det(information[list(tasks)].sum(axis=0)) for tasks in designs) ** (-1 / len(b)))
 
 
 def times() -> list[Row]:
@@ -103,7 +81,7 @@ def context() -> list[Row]:
     ):
         print(
             f"Respondents for 80% power to detect attraction, {names}, 12 tasks of 3 alternatives. Choices are\n"
-            f"those of a chain with dominance 1. Simulated: power in {SURVEYS} surveys of this size. By shares:\n"
+            f"those of a chain with dominance 1. Simulated: power in {CHECKS:,} other surveys of this size. By shares:\n"
             "respondents if a logit of the alternatives that are not dominated has to show the effect."
         )
         numbers = {"respondents": ",.0f", "ratio": ".2f", "simulated": ".1%", "by shares": ",.0f"}
@@ -118,8 +96,12 @@ def context() -> list[Row]:
         }
         for name, plan in plans.items():
             truth: dict[str, Any] = {"effects": {"dominance": 1.0}, "coefficients": prior}
-            needed = pn.design_power(plan, "dominance", respondents=[1], surveys=1, **truth).respondents_for_power(0.8)
-            power = pn.design_power(plan, "dominance", respondents=[needed], surveys=SURVEYS, **truth)
+            expected = pn.design_power(plan, "dominance", respondents=[1], surveys=1, **truth).respondents_for_power(
+                0.8
+            )
+            trial = pn.design_power(plan, "dominance", respondents=[expected], surveys=SURVEYS, **truth)
+            needed = trial.respondents_for_power(0.8)
+            power = pn.design_power(plan, "dominance", respondents=[needed], surveys=CHECKS, seed=1, **truth)
             shares = _respondents_by_shares(plan, prior, 1.0)
             first = table.rows[0] if table.rows else {"respondents": needed, "by shares": shares}
             table.add(
@@ -170,7 +152,7 @@ def _respondents_by_shares(plan: pn.ChoiceDesign, prior: dict[str, float], effec
     return math.ceil(((1.959964 + 0.841621) * error / b[-1]) ** 2)
 
 
-SURVEYS = 400
+SURVEYS, CHECKS = 2000, 2000  # simulated surveys that set the number of respondents, and that check its power
 SECTIONS: dict[str, Section] = {"errors": errors, "times": times, "context": context}
 
 if __name__ == "__main__":

@@ -192,8 +192,8 @@ def against_numpyro(options: argparse.Namespace) -> None:
             apart = max(apart, distance)
             errors = max(errors, distance / np.sqrt(1 / sizes["pcmcnet"][name] + 1 / sizes[way][name]))
         print(
-            f"pcmcnet / {way}: {ratios[0]:.1f} times the effective draws per CPU second; {ratios[1]:.1f} times as fast to "
-            f"{EFFECTIVE_DRAWS:,} effective draws, with burn-in; posterior means at most {apart:.2f} sd apart "
+            f"pcmcnet / {way}: {ratios[0]:.1f} times the effective draws per CPU second; {ratios[1]:.1f} times as fast "
+            f"to {EFFECTIVE_DRAWS:,} effective draws, with burn-in; posterior means at most {apart:.2f} sd apart "
             f"({errors:.1f} Monte Carlo errors)"
         )
     print(

@@ -1,6 +1,7 @@
 """Designs for context effects: the chain around a logit, its information, and the power to detect an effect."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pcmcnet as pn
 from pcmcnet.datasets import markov
 from pcmcnet.designs.attributes import Directions, level_directions, profile_space
 from pcmcnet.designs.context_terms import ContextScores, ContextTerms, chain_probabilities, context_terms
+from pcmcnet.designs.power import DesignPower, PowerRow
 
 PRIOR = {"price": -0.7, "quality": 0.7}
 ATTRIBUTES = {"price": [1, 2, 3, 4], "quality": [1, 2, 3, 4]}
@@ -130,6 +132,21 @@ def test_simulated_power_is_that_expected_from_the_information(plans: dict[str, 
     assert row.mean == pytest.approx(1, abs=4 * power.error / math.sqrt(80 * 400) + 0.02)  # and a bias of order 1 / N
     assert power.to_frame()["respondents"].tolist() == [80]
     assert "for 80% power" in str(power)
+
+
+def test_respondents_follow_from_the_simulated_power() -> None:
+    """40 respondents gave 70%: z = 1.959964 + 0.524401 = 2.484365. 80% needs 1.959964 + 0.841621 = 2.801585.
+
+    So 40 (2.801585 / 2.484365)^2 = 50.9. The rows of 10 and 400 respondents have powers that say little. With 99
+    surveys, the number is (2.801585 * 2)^2 = 31.4, which follows from the error of 2.
+    """
+    rows = tuple(PowerRow(n, power, 0.9, 1.0, 1.0, 0.95, 1.0, 0) for n, power in ((10, 0.05), (40, 0.7), (400, 1.0)))
+    power = DesignPower(target="x", truth=1.0, error=2.0, level=0.95, surveys=400, rows=rows)
+    assert power.respondents_for_power(0.8) == 51
+    assert "51 respondents, from the simulated surveys" in str(power)
+    few = replace(power, surveys=99)
+    assert few.respondents_for_power(0.8) == 32
+    assert "32 respondents, as expected from the information" in str(few)
 
 
 def test_an_effect_that_is_absent_is_found_in_one_of_twenty_surveys(plans: dict[str, pn.ChoiceDesign]) -> None:

@@ -1,6 +1,5 @@
 """Designs: textbook optima, exhaustive search, rules, versions, priors, and messages about impossible designs."""
 
-import itertools
 import math
 from typing import Any
 
@@ -9,69 +8,35 @@ import pytest
 
 import pcmcnet as pn
 from pcmcnet.designs.attributes import profile_space
+from pcmcnet.designs.information import LogitScores
+from pcmcnet.designs.model_scores import ModelScores
+from small_designs import EXHAUSTIVE, TEXTBOOK, SmallDesign, TextbookDesign, exhaustive_optimum
 
 L2, L3, L4 = ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]
 FLIGHT = {"price": [10, 15, 20, 25], "minutes": [30, 45, 60], "brand": L3, "meal": ["no", "yes"]}
 PRIOR = {"price": -0.1, "minutes": -0.03, "brand[b]": 0.3, "brand[c]": 0.5, "meal[yes]": 0.4}
 
 
-@pytest.mark.parametrize(
-    ("attributes", "alternatives", "tasks", "optimum"),
-    [
-        pytest.param(dict.fromkeys("xyzw", L2), 2, 8, 1 / 8, id="2^4 in pairs"),
-        pytest.param(dict.fromkeys("xy", L4), 4, 8, 1 / (2 * 4 ** (1 / 3)), id="4^2 in fours"),
-        pytest.param(dict.fromkeys("xyz", L3), 3, 9, math.sqrt(3) / 9, id="3^3 in threes"),
-        pytest.param(
-            dict.fromkeys("xyzw", L4), 4, 16, 1 / (4 * 4 ** (1 / 3)), id="4^4 in fours", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_the_d_error_is_within_one_per_cent_of_textbook_optima(
-    attributes: dict[str, list[str]], alternatives: int, tasks: int, optimum: float
-) -> None:
-    """With effects coding and coefficients of 0, the best tasks show each level once, or are fold-over pairs.
+def slow(*cases: Any) -> list[Any]:
+    """Return the cases as slow parameters."""
+    return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
-    All levels once in J = L alternatives: a task has information X'X / L about an attribute, since the levels have mean
-    0. For L = 3, X'X = [[2, 1], [1, 2]] with determinant 3, so N tasks have det(M) = 3 (N / 3)^2 per attribute and the
-    D-error det^(-1/2) = sqrt(3) / N: 0.192 for N = 9, as in Huber & Zwerina (1996). For L = 4, X'X = I + 1 1' has
-    determinant 4, and the D-error is 4 / (N 4^(1/3)). A fold-over pair has x_1 - x_2 = 2 z with z = +-1, so information
-    z z' / 4 * 4 = z z'; N pairs with orthogonal z have M = N I and the D-error 1 / N.
-    """
-    plan = pn.design(attributes, alternatives=alternatives, tasks=tasks, coding="effects", starts=5)
-    assert optimum * (1 - 1e-9) <= plan.error < 1.01 * optimum
+
+@pytest.mark.parametrize("known", [*TEXTBOOK[:3], *slow(*TEXTBOOK[3:])], ids=lambda known: known.name)
+def test_the_d_error_is_within_one_per_cent_of_textbook_optima(known: TextbookDesign) -> None:
+    """``small_designs.py`` derives the optima."""
+    plan = pn.design(known.space, alternatives=known.alternatives, tasks=known.tasks, coding="effects", starts=5)
+    assert known.lowest * (1 - 1e-9) <= plan.error < 1.01 * known.lowest
     assert plan.error == pytest.approx(plan.d_error)
-    counts = [set(by_level.values()) for by_level in plan.level_counts().values()]
-    assert counts == [{tasks * alternatives // len(attributes["x"])}] * len(attributes)  # every level equally often
+    equal = {known.tasks * known.alternatives // known.levels}
+    assert [set(by_level.values()) for by_level in plan.level_counts().values()] == [equal] * known.attributes
 
 
-def exhaustive_optimum(attributes: dict[str, list[Any]], alternatives: int, tasks: int, beta: list[float]) -> float:
-    """Return the lowest D-error of all designs without repeated tasks."""
-    space, b = profile_space(attributes), np.array(beta)
-    profiles = np.array(list(itertools.product(*(range(len(levels)) for levels in attributes.values()))))
-    sets = profiles[np.array(list(itertools.combinations(range(len(profiles)), alternatives)))]
-    x = space.encode(sets)
-    p = np.exp(x @ b)
-    p /= p.sum(axis=1, keepdims=True)
-    centred = x - (p[..., None] * x).sum(axis=1, keepdims=True)
-    information = np.einsum("sj,sjp,sjq->spq", p, centred, centred)
-    designs = itertools.combinations(range(len(sets)), tasks)
-    return float(max(np.linalg.det(information[list(design)].sum(axis=0)) for design in designs) ** (-1 / len(b)))
-
-
-@pytest.mark.parametrize(
-    ("attributes", "alternatives", "tasks", "beta"),
-    [
-        ({"x": [1, 2, 3], "y": [1, 2]}, 2, 3, [-0.8, 0.7]),
-        ({"x": L3, "y": [0, 1]}, 3, 3, [0.5, 1.0, -0.7]),
-        pytest.param({"x": [0, 1], "y": [0, 1], "z": [0, 1]}, 2, 4, [1.0, -0.5, 0.5], marks=pytest.mark.slow),
-    ],
-)
-def test_small_designs_are_those_of_exhaustive_search(
-    attributes: dict[str, list[Any]], alternatives: int, tasks: int, beta: list[float]
-) -> None:
-    prior = dict(zip(profile_space(attributes).names, beta, strict=True))
-    plan = pn.design(attributes, alternatives=alternatives, tasks=tasks, prior=prior, balance=False, starts=5)
-    assert plan.error == pytest.approx(exhaustive_optimum(attributes, alternatives, tasks, beta))
+@pytest.mark.parametrize("small", [*EXHAUSTIVE[:2], *slow(*EXHAUSTIVE[2:])], ids=lambda small: small.name)
+def test_small_designs_are_those_of_exhaustive_search(small: SmallDesign) -> None:
+    sizes = {"alternatives": small.alternatives, "tasks": small.tasks}
+    plan = pn.design(small.attributes, prior=small.prior, balance=False, starts=5, **sizes)
+    assert plan.error == pytest.approx(exhaustive_optimum(small))
 
 
 @pytest.fixture(scope="module")
@@ -205,18 +170,47 @@ def test_a_fitted_logit_is_a_prior_with_its_covariance(answers: pn.ChoiceData) -
     assert plan.scores.draws[:, 2].std() == pytest.approx(error, rel=0.15)  # of 32 points
 
 
-def test_any_fitted_model_gives_the_probabilities(answers: pn.ChoiceData) -> None:
-    """A network is the prior: the information uses its predicted probabilities, each distinct task predicted once."""
-    network = pn.PCMCNet(hidden=(4,), epochs=2, members=1, weight_decay=0.0).fit(answers, progress=False)
+def test_the_scores_of_a_fitted_logit_are_those_of_its_coefficients(answers: pn.ChoiceData) -> None:
+    """Central differences with a step of 5% have a relative error of about (0.05 b x)^2 / 6, up to 0.1% here."""
+    logit = pn.MNL(base={"brand": "a"}).fit(answers, progress=False)
+    space = profile_space({"price": [1, 2, 3], "brand": L3})
+    levels = np.random.default_rng(0).integers(3, size=(50, 3, 2))
+    scores = ModelScores.of(space, logit, 3)
+    coefficients = np.array([[logit.coefficients[name] for name in space.names]])
+    exact = LogitScores(space, coefficients, space.scales())(levels)
+    np.testing.assert_allclose(scores(levels) * [np.sign(coefficients[0, 0]), 1, 1], exact, rtol=5e-3, atol=2e-3)
+    assert scores.effects == {0: pytest.approx(abs(logit.coefficients["price"]) * 3, rel=2e-3)}  # scale of price: 3
+
+
+def test_any_fitted_model_gives_probabilities_and_derivatives(answers: pn.ChoiceData) -> None:
+    """Of a network, the derivatives in t by differences of its predictions; each distinct task is predicted once."""
+    network = pn.PCMCNet(hidden=(8,), epochs=20, members=1, weight_decay=0.0).fit(answers, progress=False)
     attributes = {"price": [1, 2, 3], "brand": L3}
-    plan = pn.design(attributes, prior=network, tasks=5, alternatives=2, starts=1, balance=False)
-    table = plan.to_arrow().append_column("choice_set", [np.repeat(np.arange(5), 2)])
-    p = network.predict_proba(table.drop_columns(["alternative", "version", "task"])).reshape(5, 2)
+    plan = pn.design(attributes, prior=network, tasks=5, alternatives=3, starts=1, balance=False)
+    table = plan.to_arrow().append_column("choice_set", [np.repeat(np.arange(5), 3)])
+    table = table.drop_columns(["alternative", "version", "task"])
+
+    def predict(t: float) -> np.ndarray:
+        price = 2 + (1 + t) * (np.array(table["price"]) - 2)
+        return network.predict_proba(table.set_column(0, "price", [price])).reshape(5, 3)
+
+    p, x = predict(0), plan.space.encode(plan.levels)
     np.testing.assert_allclose(plan.probabilities(), p, atol=1e-6)  # networks compute in float32
-    x = plan.space.encode(plan.levels)
-    difference = x[:, 0] - x[:, 1]
-    information = np.einsum("t,tp,tq->pq", p[:, 0] * p[:, 1], difference, difference)
-    np.testing.assert_allclose(plan.information[0], information, rtol=1e-4)  # networks compute in float32
+    gradients = x - (p[..., None] * x).sum(axis=1, keepdims=True)
+    of_price = (np.log(predict(0.05)) - np.log(predict(-0.05))) / 0.1
+    effect = plan.scores.effects[0] / 3  # in units of the largest price
+    gradients[..., 0] = (of_price - (p * of_price).sum(axis=1, keepdims=True)) / effect
+    information = np.einsum("tj,tjp,tjq->pq", p, gradients, gradients)
+    np.testing.assert_allclose(plan.information[0], information, rtol=1e-3, atol=1e-4)  # float32 over a step of 0.05
+
+
+def test_an_attribute_without_an_effect_has_the_scores_of_a_logit(answers: pn.ChoiceData) -> None:
+    """Uniform predicts 1 / J for any prices, so their scale has no derivative: M is that of a logit without prior."""
+    space = profile_space({"price": [1, 2, 3], "brand": L3})
+    scores = ModelScores.of(space, pn.Uniform().fit(answers), 3)
+    levels = np.random.default_rng(0).integers(3, size=(20, 3, 2))
+    assert scores.effects == {}
+    np.testing.assert_allclose(scores(levels), LogitScores(space, np.zeros((1, 3)), space.scales())(levels), atol=1e-12)
 
 
 def test_a_model_with_other_columns_is_refused(answers: pn.ChoiceData) -> None:

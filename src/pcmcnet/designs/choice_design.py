@@ -24,7 +24,8 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.files.write_files import write_table
 from pcmcnet.designs.attributes import NONE, Directions, ProfileSpace
 from pcmcnet.designs.context_terms import ContextScores
-from pcmcnet.designs.information import DeterminantCriterion, ModelScores, ScoreFunction
+from pcmcnet.designs.information import DeterminantCriterion, ScoreFunction
+from pcmcnet.designs.model_scores import ModelScores
 from pcmcnet.errors import InputError
 from pcmcnet.reports.formats import FormatsMixin, ResultContent
 from pcmcnet.reports.frames import data_frame

@@ -6,8 +6,8 @@ is the sum over its tasks:
 
     M = sum_t Z_t' Z_t,    row j of Z_t = sqrt(p_j) g_j.
 
-In a logit, g_j = x_j - sum_i p_i x_i. If a fitted model serves as the prior, p are its predicted probabilities, and M
-is the information about the logit that approximates the model.
+In a logit, g_j = x_j - sum_i p_i x_i. If another fitted model serves as the prior, its probabilities and gradients are
+those of ``model_scores.py``.
 
 A criterion is the logarithm of an error, and lower is better. With C = M^-1 and R draws of the prior:
 
@@ -26,16 +26,13 @@ Shapes: levels (N, J, K) -> Z (N, R, J, P). Rest of the design (S, R, P, P) and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.designs.attributes import NONE, ProfileSpace
-from pcmcnet.errors import InputError
-from pcmcnet.models import ChoiceModel
+from pcmcnet.designs.attributes import ProfileSpace
 
 Scores = Floats  # (N, R, J, P): square roots of probabilities times gradients of log-probabilities
 
@@ -77,63 +74,6 @@ class LogitScores:
         x = self.space.encode(levels) / self.scales
         utilities = (x @ (self.draws * self.scales).T).swapaxes(1, 2)  # (N, R, J)
         return logit_scores(x, softmax(utilities))
-
-
-@dataclass(frozen=True, eq=False)
-class ModelScores:
-    """Scores of a logit whose probabilities are those of a fitted model. Each distinct task is predicted once."""
-
-    space: ProfileSpace
-    model: ChoiceModel
-    scales: Floats
-    cache: dict[bytes, Floats]
-
-    def __call__(self, levels: Ints) -> Scores:
-        """Return the scores of tasks."""
-        return logit_scores(self.space.encode(levels) / self.scales, self.probabilities(levels)[:, None])
-
-    def probabilities(self, levels: Ints) -> Floats:  # (N, J, K) -> (N, J or J + 1)
-        """Return the predicted probabilities of tasks."""
-        keys = [task.tobytes() for task in levels]
-        new = {key: number for number, key in enumerate(keys) if key not in self.cache}
-        if new:
-            predicted = predicted_probabilities(self.space, self.model, levels[list(new.values())])
-            self.cache.update(zip(new, predicted, strict=True))
-        return np.stack([self.cache[key] for key in keys])
-
-
-def predicted_probabilities(space: ProfileSpace, model: ChoiceModel, levels: Ints) -> Floats:
-    """Return the probabilities (N, J or J + 1) that a fitted model predicts for tasks (N, J, K)."""
-    schema = model.schema
-    table = {
-        attribute.name: np.array(attribute.levels)[levels[..., k].ravel()]
-        for k, attribute in enumerate(space.attributes)
-    }
-    table[schema.choice_set] = np.repeat(np.arange(len(levels)), levels.shape[1])
-    sets = ChoiceData.from_schema(table, _prediction_schema(schema, space))
-    rows = len(levels) * levels.shape[1]
-    p = model.predict_proba(sets)[:rows].reshape(levels.shape[:2])
-    return np.concatenate([p, 1 - p.sum(axis=1, keepdims=True)], axis=1).clip(0, 1) if space.none else p
-
-
-def _prediction_schema(schema: Schema, space: ProfileSpace) -> Schema:
-    """Return the schema of tables with the attributes alone, or raise InputError if the model needs other columns."""
-    names = {attribute.name for attribute in space.attributes}
-    needed = [*schema.features, *schema.individual, *([schema.alternative] if schema.alternative else [])]
-    if missing := [name for name in needed if name not in names]:
-        raise InputError(
-            f"prior: the fitted model needs the columns {', '.join(missing)}, which are not attributes of the design. "
-            "Add them as attributes, or fit a model without them."
-        )
-    if unused := [name for name in names if name not in schema.features]:
-        raise InputError(
-            f"prior: the fitted model does not use the attributes {', '.join(sorted(unused))}. Fit a model with them, "
-            "or leave them out of the design."
-        )
-    if space.none != (schema.outside is not None):
-        state = "has no outside option: read its table with" if space.none else "has an outside option: design with"
-        raise InputError(f"prior: the fitted model {state} {'outside=' + repr(NONE) if space.none else 'none=True'}.")
-    return replace(schema, chosen=None, rank=None, weight=None, person=None, keep=(), available=None)
 
 
 # -- Criteria ----------------------------------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ from pcmcnet.designs.information import (
     Criterion,
     DeterminantCriterion,
     LogitScores,
-    ModelScores,
     RatioCriterion,
     ScoreFunction,
     ratio_gradients,
 )
+from pcmcnet.designs.model_scores import ModelScores
 from pcmcnet.designs.prior import CoefficientPrior, coefficient_prior
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
@@ -89,8 +89,9 @@ def design(
     prior
         What is known about the coefficients: values such as ``{"price": -0.5, "brand[B]": 0.3}``, means with standard
         deviations such as ``{"price": (-0.5, 0.2)}``, or a fitted model. Of a fitted MNL, the estimates and their
-        covariance are used; of any other model, its predicted probabilities of each task. Default: all coefficients
-        are 0, and all alternatives of a task are equally probable.
+        covariance are used; of any other model, its predicted probabilities of each task, and their derivatives in the
+        effects of the numeric attributes. Default: all coefficients are 0, and all alternatives of a task are equally
+        probable.
     criterion
         What is minimised: "D" (default), the D-error at the mean of the prior; "Db", the mean D-error over draws of the
         prior; "C", the variances of the ratios of all other coefficients to that of ``cost``, such as the willingness
@@ -170,7 +171,7 @@ def design(
     # 2. The information of the tasks, and the criterion.
     points = knowledge.mean[None] if criterion == "D" else knowledge.draws(draws, seed)
     terms = context_terms(space, directions, effects or {DOMINANCE: 1.0}) if criterion == "context" else None
-    scores = _score_function(space, knowledge, points, terms)
+    scores = _score_function(space, knowledge, points, terms, alternatives)
     rule = _criterion(criterion, knowledge, points, scores, cost)
     problem = ExchangeProblem(
         space=space,
@@ -192,14 +193,15 @@ def design(
     # 3. Improve random designs with a few draws of the prior, and the best ones with all draws.
     rng = np.random.default_rng(seed)
     few = points[:SEARCH_DRAWS]
-    rough = _score_function(space, knowledge, few, terms)
+    is_rough = len(few) < len(points)
+    rough = _score_function(space, knowledge, few, terms, alternatives) if is_rough else scores
     search = replace(problem, scores=rough, criterion=_criterion(criterion, knowledge, few, rough, cost))
     levels, values, broken = improve(search, random_designs(problem, starts, rng), rng)
     _require_rules_kept(broken, problem)
     values = np.where(broken > 0, np.inf, values)
     best_starts = int((values < values.min() + SAME_OPTIMUM).sum())
     best = int(values.argmin())
-    if len(few) < len(points):
+    if is_rough:
         levels, values, broken = improve(problem, levels[np.argsort(values)[:POLISHED_STARTS]], rng)
         best = int(np.where(broken > 0, np.inf, values).argmin())
     parameters = (*space.names, *(() if terms is None else terms.names))
@@ -262,7 +264,7 @@ def read_options(path: str | Path) -> dict[str, Any]:
 
 
 def _score_function(
-    space: ProfileSpace, knowledge: CoefficientPrior, points: Floats, terms: ContextTerms | None
+    space: ProfileSpace, knowledge: CoefficientPrior, points: Floats, terms: ContextTerms | None, alternatives: int
 ) -> ScoreFunction:
     """Return the model of choices that gives the scores of tasks."""
     if terms is not None:
@@ -273,7 +275,7 @@ def _score_function(
             )
         return ContextScores(terms, points, space.scales())
     if knowledge.model is not None:
-        return ModelScores(space, knowledge.model, space.scales(), {})
+        return ModelScores.of(space, knowledge.model, alternatives)
     return LogitScores(space, points, space.scales())
 
 

@@ -13,7 +13,10 @@ The expected figures follow from M at the true values: with z = |target| / error
 
     Phi(z - c) + Phi(-z - c),    c = the quantile of the normal distribution for the level,
 
-and errors fall with the square root of the number of respondents.
+and errors fall with the square root of the number of respondents. In small surveys, the simulated power is lower, as
+estimates are biased and errors vary. With simulated power f from n respondents, power g needs about
+
+    n ((c + Phi^-1(g)) / (c + Phi^-1(f)))^2.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ MAX_STEP = 5.0  # length of a step in standard deviations of utility; longer one
 MAX_DISTANCE = 40.0  # of an estimate from the true value; the likelihood is flat there if no estimate is finite
 RIDGE = 1e-8  # relative to the trace; bounds the step in a direction that a survey hardly identifies
 MAX_ERROR_RATIO = 20.0  # an error above this multiple of the expected one means that the estimate is not finite
+MIN_SURVEYS, MIN_POWER, MAX_POWER = 100, 0.1, 0.99  # of a row that determines the power for other numbers
 SURVEYS_AT_ONCE = 200  # in one batch of fits
 
 
@@ -105,7 +109,11 @@ class DesignPower(FormatsMixin):
     rows: tuple[PowerRow, ...]
 
     def respondents_for_power(self, power: float = 0.8) -> int:
-        """Return the expected number of respondents at which the target is detected with a given power.
+        """Return the number of respondents at which the target is detected with a given power.
+
+        The number is that of the row whose simulated power is closest, times the squared ratio of the z values of the
+        two powers. If no row has a power between 10% and 99% from at least 100 surveys, it is the number expected from
+        the information, which may be a few per cent too small.
 
         Parameters
         ----------
@@ -120,7 +128,17 @@ class DesignPower(FormatsMixin):
         require_number("power", power, low=0.5, high=1, open_high=True)
         if self.truth == 0:
             raise InputError(f"the true value of {self.target!r} is 0, so there is nothing to detect. Pass effects.")
-        return math.ceil(((_critical(self.level) + float(ndtri(power))) * self.error / self.truth) ** 2)
+        critical, needed = _critical(self.level), float(ndtri(power))
+        if not (informative := self._informative_rows()):
+            return math.ceil(((critical + needed) * self.error / self.truth) ** 2)
+        row = min(informative, key=lambda row: abs(float(ndtri(row.power)) - needed))
+        return math.ceil(row.respondents * ((critical + needed) / (critical + float(ndtri(row.power)))) ** 2)
+
+    def _informative_rows(self) -> list[PowerRow]:
+        """Return the rows whose simulated power determines that of other numbers of respondents."""
+        if self.surveys < MIN_SURVEYS:
+            return []
+        return [row for row in self.rows if MIN_POWER <= row.power <= MAX_POWER]
 
     def respondents_for_width(self, width: float) -> int:
         """Return the expected number of respondents at which the interval has a given width, from end to end.
@@ -142,7 +160,8 @@ class DesignPower(FormatsMixin):
             "interval": f"{self.level:.0%}, from {self.surveys:,} simulated surveys",
         }
         if self.truth:
-            facts["for 80% power"] = f"{self.respondents_for_power():,} respondents, as expected from the information"
+            source = "from the simulated surveys" if self._informative_rows() else "as expected from the information"
+            facts["for 80% power"] = f"{self.respondents_for_power():,} respondents, {source}"
         header = ["respondents", "power", "expected", "width", "expected width", "coverage", "mean estimate", "failed"]
         rows = [
             [

@@ -3,7 +3,7 @@
     values           {"price": -0.5, "brand[B]": 0.3}; coefficients that are not named are 0
     distributions    {"price": (-0.5, 0.2)}: mean and standard deviation
     a fitted MNL     its estimates and their covariance
-    another model    its probabilities of each candidate task: see ``information.py``
+    another model    its probabilities of each candidate task, and their derivatives: see ``model_scores.py``
 
 A normal distribution is represented by R points of a scrambled Sobol sequence, transformed by the inverse of the normal
 distribution function and the Cholesky factor of the covariance. The estimates of a fitted logit refer to its own
