@@ -2,9 +2,9 @@
 
     python -m benchmarks.designs [SECTION ...]     errors, times, context
 
-The best known D-errors are those of utility-neutral designs, which follow from theory (tests/support/small_designs.py derives them), and
-those of all possible designs of small sizes. Times are CPU seconds on one thread, which hardly depend on the load of
-the machine.
+The best known D-errors are those of utility-neutral designs, which follow from theory, and those of all possible designs
+of small sizes: see tests/support/small_designs.py. Times are CPU seconds on one thread, which hardly depend on the load
+of the machine.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def context() -> list[Row]:
     ):
         print(
             f"Respondents for 80% power to detect attraction, {names}, 12 tasks of 3 alternatives. Choices are\n"
-            f"those of a chain with dominance 1. Simulated: power in {CHECKS:,} other surveys of this size. By shares:\n"
+            f"those of a chain with dominance 1. Simulated: power in {CHECKS:,} surveys of this size. By shares:\n"
             "respondents if a logit of the alternatives that are not dominated has to show the effect."
         )
         numbers = {"respondents": ",.0f", "ratio": ".2f", "simulated": ".1%", "by shares": ",.0f"}
@@ -96,11 +96,9 @@ def context() -> list[Row]:
         }
         for name, plan in plans.items():
             truth: dict[str, Any] = {"effects": {"dominance": 1.0}, "coefficients": prior}
-            expected = pn.design_power(plan, "dominance", respondents=[1], surveys=1, **truth).respondents_for_power(
-                0.8
-            )
+            expected = pn.design_power(plan, "dominance", respondents=[1], surveys=1, **truth).respondents_for_power()
             trial = pn.design_power(plan, "dominance", respondents=[expected], surveys=SURVEYS, **truth)
-            needed = trial.respondents_for_power(0.8)
+            needed = trial.respondents_for_power()
             power = pn.design_power(plan, "dominance", respondents=[needed], surveys=CHECKS, seed=1, **truth)
             shares = _respondents_by_shares(plan, prior, 1.0)
             first = table.rows[0] if table.rows else {"respondents": needed, "by shares": shares}
