@@ -2,7 +2,7 @@
 
     python -m benchmarks.designs [SECTION ...]     errors, times, context
 
-The best known D-errors are those of utility-neutral designs, which follow from theory, and those of all possible designs
+The best known D-errors are those of utility-neutral designs, which follow from theory, and of all possible designs
 of small sizes: see tests/support/small_designs.py. Times are CPU seconds on one thread, which hardly depend on the load
 of the machine.
 """
@@ -98,6 +98,9 @@ def context() -> list[Row]:
             truth: dict[str, Any] = {"effects": {"dominance": 1.0}, "coefficients": prior}
             expected = pn.design_power(plan, "dominance", respondents=[1], surveys=1, **truth).respondents_for_power()
             trial = pn.design_power(plan, "dominance", respondents=[expected], surveys=SURVEYS, **truth)
+            trial = pn.design_power(
+                plan, "dominance", respondents=[trial.respondents_for_power()], surveys=SURVEYS, **truth
+            )
             needed = trial.respondents_for_power()
             power = pn.design_power(plan, "dominance", respondents=[needed], surveys=CHECKS, seed=1, **truth)
             shares = _respondents_by_shares(plan, prior, 1.0)

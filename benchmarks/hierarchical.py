@@ -165,7 +165,7 @@ def against_numpyro(options: argparse.Namespace) -> None:
     results: dict[str, Draws] = {}
     for way in options.ways:
         if way == "pcmcnet":
-            results[way] = own_run(z, 1, chains=8, burn_in=500, sweeps=options.sweeps)
+            results[way] = own_run(z, 1, chains=8, burn_in=300, sweeps=options.sweeps)
         else:
             centred = {"centred": way == "numpyro centred"}
             results[way] = numpyro_run(options.peer_python, z, numbers | centred)

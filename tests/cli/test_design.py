@@ -61,6 +61,18 @@ def test_the_table_and_the_report_are_those_of_the_library(attributes: Path, cli
     assert plan["level_counts"]["brand"] == expected.level_counts()["brand"]
 
 
+def test_the_seed_of_the_command_takes_precedence(attributes: Path, cli: Run, tmp_path: Path) -> None:
+    attributes.write_text("seed = 3\n" + FILE)
+
+    def table(*words: object) -> bytes:
+        assert cli("design", attributes, "--starts", 1, "-o", tmp_path / "design.csv", *words).status == 0
+        return (tmp_path / "design.csv").read_bytes()
+
+    of_file = table()
+    assert table("--seed", 3) == of_file
+    assert table("--seed", 4) != of_file
+
+
 def test_a_saved_model_is_the_prior(attributes: Path, cli: Run, tmp_path: Path) -> None:
     plan = pn.design({"price": [10, 15, 20], "brand": ["a", "b", "c"]}, none=True, tasks=6, starts=1)
     logit = pn.MNL().fit(plan.to_choice_data(plan.simulate(30)), progress=False)
@@ -79,6 +91,8 @@ def test_a_saved_model_is_the_prior(attributes: Path, cli: Run, tmp_path: Path) 
         ("[attributes", ["-o", "design.csv"], "expected a TOML file"),
         ("task = 3\n[attributes]\nx = [1, 2]", ["-o", "design.csv"], "unknown option 'task'. Did you mean 'tasks'"),
         (None, ["-o", "design.csv"], "cannot be read: No such file"),
+        ("[attributes]\nx = [1, 2]", ["-o", "design.csv", "--criterion", "Db"], r"\[prior\] price = \[-0.5, 0.2\]"),
+        ("[attributes]\nx = [1, 2]", ["-o", "design.csv", "--dominated", "avoid"], r'\[signs\] price = "-"'),
     ],
 )
 def test_bad_input_is_one_line(text: str | None, words: list[str], message: str, cli: Run, tmp_path: Path) -> None:

@@ -135,15 +135,16 @@ def test_simulated_power_is_that_expected_from_the_information(plans: dict[str, 
 
 
 def test_respondents_follow_from_the_simulated_power() -> None:
-    """40 respondents gave 70%: z = 1.959964 + 0.524401 = 2.484365. 80% needs 1.959964 + 0.841621 = 2.801585.
+    """40 respondents gave 70%, with a standard error of sqrt(0.7 * 0.3 / 400) = 2.29%.
 
-    So 40 (2.801585 / 2.484365)^2 = 50.9. The rows of 10 and 400 respondents have powers that say little. With 99
+    For 67.71%, z = 1.959964 + 0.459569 = 2.419533. 80% needs 1.959964 + 0.841621 = 2.801585. So the number is
+    40 (2.801585 / 2.419533)^2 = 53.6. The rows of 10 and 400 respondents have powers that say little. With 99
     surveys, the number is (2.801585 * 2)^2 = 31.4, which follows from the error of 2.
     """
     rows = tuple(PowerRow(n, power, 0.9, 1.0, 1.0, 0.95, 1.0, 0) for n, power in ((10, 0.05), (40, 0.7), (400, 1.0)))
     power = DesignPower(target="x", truth=1.0, error=2.0, level=0.95, surveys=400, rows=rows)
-    assert power.respondents_for_power(0.8) == 51
-    assert "51 respondents, from the simulated surveys" in str(power)
+    assert power.respondents_for_power(0.8) == 54
+    assert "54 respondents, from the simulated surveys" in str(power)
     few = replace(power, surveys=99)
     assert few.respondents_for_power(0.8) == 32
     assert "32 respondents, as expected from the information" in str(few)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ def design(
         str | None, typer.Option(metavar="WORD", help="Dominated alternatives: allow (default), avoid or place.")
     ] = None,
     starts: Annotated[int | None, typer.Option(help="Random starts of the search (default 10).")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Random seed (default 0).")] = None,
     json_: Json = False,
 ) -> None:
     r"""Choose the tasks of a choice experiment for precise estimates, and write them as a table.
@@ -52,16 +53,21 @@ def design(
     from pcmcnet.data.files.write_files import require_table_path
     from pcmcnet.designs import design as find_design
     from pcmcnet.designs import read_options
+    from pcmcnet.errors import PcmcNetError
     from pcmcnet.models import load
 
     require_table_path(output)
     words = {"alternatives": alternatives, "tasks": tasks, "versions": versions, "criterion": criterion, "cost": cost}
-    words |= {"dominated": dominated, "starts": starts}
+    words |= {"dominated": dominated, "starts": starts, "seed": seed}
     options: dict[str, Any] = read_options(attributes)
     options |= {name: value for name, value in words.items() if value is not None}
     if model is not None:
         options["prior"] = load(model)
-    plan = find_design(options.pop("attributes"), **{"seed": seed, **options})
+    try:
+        plan = find_design(options.pop("attributes"), **options)
+    except PcmcNetError as error:
+        error.args = (in_toml(str(error)),)
+        raise
     plan.save(output)
     result = {
         "output": str(output),
@@ -76,3 +82,17 @@ def design(
         },
     }
     print_result(f"{plan}\n\nwritten: {output}", result, as_json=json_)
+
+
+def in_toml(message: str) -> str:
+    """Return a message of the library with its options as they are written in the file or on the command line.
+
+    >>> in_toml("needs a prior, as in prior={'price': (-0.5, 0.2)}. Set balance=False, or use criterion='D'.")
+    'needs a prior, as in [prior] price = [-0.5, 0.2]. Set balance = false, or use --criterion D.'
+    """
+    table = r"\b(prior|signs|effects)=\{'([^']+)': ([^{}]*)\}"
+    brackets = str.maketrans("()'", '[]"')
+    message = re.sub(table, lambda m: f"[{m[1]}] {m[2]} = {m[3].translate(brackets)}", message)
+    message = re.sub(r"\b(balance|none)=(True|False)", lambda m: f"{m[1]} = {m[2].lower()}", message)
+    message = re.sub(r"\beffects=\['(\w+)'\]", r'effects = ["\1"]', message)
+    return re.sub(r"\b(criterion|dominated|cost)='(\w+)'", r"--\1 \2", message)

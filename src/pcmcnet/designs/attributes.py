@@ -33,6 +33,7 @@ RESERVED = (
     *(NONE, "version", "task", "alternative", "person", "choice_set", "chosen", "choice"),
     *("dominance", "dominated", "dominates"),
 )
+MAX_LEVEL = 1e50  # the information is proportional to the squares of levels, which must not overflow
 MAX_INVOLVED_PROFILES = 1_000_000  # combinations of the attributes of all prohibitions that are enumerated
 
 Coding = Literal["dummy", "effects"]
@@ -162,9 +163,15 @@ def _attribute(name: str, levels: Sequence[Any], categorical: bool) -> DesignAtt
     if isinstance(levels, str) or not isinstance(levels, Sequence | np.ndarray):
         raise InputError(f"attribute {name!r}: expected a list of levels, got {levels!r}.")
     values = [value.item() if isinstance(value, np.generic) else value for value in levels]
+    if unknown := [
+        value
+        for value in values
+        if not isinstance(value, str) and (value is None or isinstance(value, Mapping | Sequence))
+    ]:
+        raise InputError(f"attribute {name!r}: expected numbers or texts as levels, got {unknown[0]!r}.")
     is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    if is_numeric and not all(math.isfinite(value) for value in values):
-        raise InputError(f"attribute {name!r}: expected finite levels, got {values}.")
+    if is_numeric and not all(abs(value) <= MAX_LEVEL for value in values):
+        raise InputError(f"attribute {name!r}: expected finite levels of at most {MAX_LEVEL:g} in size, got {values}.")
     if len(set(map(str, values))) < len(values):
         raise InputError(f"attribute {name!r}: expected distinct levels, got {values}. Remove the repeated ones.")
     if len(values) < 2:

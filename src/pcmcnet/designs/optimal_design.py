@@ -49,6 +49,7 @@ NUISANCE_WEIGHT = 0.5
 SEARCH_DRAWS = 16  # draws of the prior for all starts; the best ones are then improved with all draws
 POLISHED_STARTS = 2  # starts that are improved with all draws
 SAME_OPTIMUM = 1e-3  # relative difference of errors that counts as the same optimum
+MAX_UTILITY = 30.0  # of a column at the prior; choices are certain at larger ones
 MAX_SINGULAR = 1e8  # errors above this multiple of the scale mean that a coefficient is not identified
 
 
@@ -154,6 +155,11 @@ def design(
     for name, number in {"tasks": tasks, "versions": versions, "draws": draws, "starts": starts}.items():
         require_number(name, number, whole=True, low=1)
     require_number("seed", seed, whole=True, low=0)
+    for name, switch in {"none": none, "balance": balance}.items():
+        if not isinstance(switch, bool | np.bool_):
+            raise ConfigError(f"{name} must be True or False, got {switch!r}.")
+    if isinstance(effects, str):
+        raise ConfigError(f"effects: expected a list or a mapping, got {effects!r}: write [{effects!r}].")
     require_word("criterion", criterion, get_args(CriterionName))
     require_word("dominated", dominated, get_args(Dominated))
     space = profile_space(attributes, none=none, categorical=categorical, coding=coding, prohibited=prohibited)
@@ -205,7 +211,7 @@ def design(
         levels, values, broken = improve(problem, levels[np.argsort(values)[:POLISHED_STARTS]], rng)
         best = int(np.where(broken > 0, np.inf, values).argmin())
     parameters = (*space.names, *(() if terms is None else terms.names))
-    _require_identified(problem, levels[best], parameters)
+    _require_identified(problem, levels[best], parameters, knowledge.mean)
     # 4. Split its tasks into versions.
     version = split_into_versions(space, levels[best], versions, rng)
     order = np.argsort(version, kind="stable")
@@ -337,10 +343,9 @@ def _require_enough_choices(space: ProfileSpace, tasks: int, alternatives: int, 
         sizes = {attribute.name: len(attribute.names) for attribute in space.attributes}
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
-            f"{tasks} tasks of {alternatives} alternatives identify at most {freedom} coefficients, but the "
-            f"attributes and context effects have {len(space.names) + n_effects} ({sizes[largest]} of them of "
-            f"{largest!r}): use more tasks, versions "
-            f"or alternatives, or fewer levels of {largest!r}."
+            f"{tasks} task{'s' * (tasks > 1)} of {alternatives} alternatives identify at most {freedom} coefficients, "
+            f"but the attributes and context effects have {len(space.names) + n_effects} ({sizes[largest]} of them of "
+            f"{largest!r}): use more tasks, versions or alternatives, or fewer levels of {largest!r}."
         )
 
 
@@ -361,7 +366,9 @@ def _require_rules_kept(broken: Floats, problem: ExchangeProblem) -> None:
     )
 
 
-def _require_identified(problem: ExchangeProblem, levels: Ints, parameters: Sequence[str]) -> None:
+def _require_identified(
+    problem: ExchangeProblem, levels: Ints, parameters: Sequence[str], coefficients: Floats
+) -> None:
     """Raise InputError, with the name of a coefficient, if the best design does not identify all coefficients."""
     z = problem.scores(levels)
     information = (z.swapaxes(-1, -2) @ z).sum(axis=0).mean(axis=0)
@@ -369,6 +376,13 @@ def _require_identified(problem: ExchangeProblem, levels: Ints, parameters: Sequ
     if values[0] * MAX_SINGULAR < values[-1]:
         worst = np.abs(vectors[:, 0])
         names = [parameters[k] for k in np.flatnonzero(worst > 0.1 * worst.max()).tolist()]
+        utilities = dict(zip(problem.space.names, np.abs(coefficients) * problem.space.scales(), strict=True))
+        largest = max(utilities, key=lambda name: utilities[name])
+        if utilities[largest] > MAX_UTILITY:
+            raise InputError(
+                f"the prior makes the choices certain: {largest} changes the utility by up to {utilities[largest]:.3g}, so "
+                f"the answers say nothing about {', '.join(names)}. Use a smaller prior of {largest}."
+            )
         raise InputError(
             f"the best design does not identify the coefficients {', '.join(names)} separately. "
             "Remove one of their levels or a prohibition, or use more tasks."

@@ -16,7 +16,7 @@ The expected figures follow from M at the true values: with z = |target| / error
 and errors fall with the square root of the number of respondents. In small surveys, the simulated power is lower, as
 estimates are biased and errors vary. With simulated power f from n respondents, power g needs about
 
-    n ((c + Phi^-1(g)) / (c + Phi^-1(f)))^2.
+    n ((c + Phi^-1(g)) / (c + Phi^-1(f)))^2,    f reduced by its standard error.
 """
 
 from __future__ import annotations
@@ -112,8 +112,9 @@ class DesignPower(FormatsMixin):
         """Return the number of respondents at which the target is detected with a given power.
 
         The number is that of the row whose simulated power is closest, times the squared ratio of the z values of the
-        two powers. If no row has a power between 10% and 99% from at least 100 surveys, it is the number expected from
-        the information, which may be a few per cent too small.
+        two powers. The simulated power is reduced by its standard error, since a survey with too few respondents costs
+        more than one with some too many. If no row has a power between 10% and 99% from at least 100 surveys, the
+        number is that expected from the information, which may be a few per cent too small.
 
         Parameters
         ----------
@@ -132,7 +133,8 @@ class DesignPower(FormatsMixin):
         if not (informative := self._informative_rows()):
             return math.ceil(((critical + needed) * self.error / self.truth) ** 2)
         row = min(informative, key=lambda row: abs(float(ndtri(row.power)) - needed))
-        return math.ceil(row.respondents * ((critical + needed) / (critical + float(ndtri(row.power)))) ** 2)
+        simulated = row.power - math.sqrt(row.power * (1 - row.power) / self.surveys)
+        return math.ceil(row.respondents * ((critical + needed) / (critical + float(ndtri(simulated)))) ** 2)
 
     def _informative_rows(self) -> list[PowerRow]:
         """Return the rows whose simulated power determines that of other numbers of respondents."""

@@ -115,7 +115,7 @@ class HierarchicalMNLConfig:
     chains
         Number of chains, at least 2. Default 4.
     burn_in
-        Number of sweeps of each chain that are discarded. Default 500.
+        Number of sweeps of each chain that are discarded. Default 300.
     draws
         Number of draws that are kept, over all chains. Default 2000.
     thin
@@ -130,7 +130,7 @@ class HierarchicalMNLConfig:
     base: Mapping[str, str] = field(default_factory=dict)
     prior: CovariancePrior = "half-t"
     chains: int = 4
-    burn_in: int = 500
+    burn_in: int = 300
     draws: int = 2000
     thin: int = 5
 

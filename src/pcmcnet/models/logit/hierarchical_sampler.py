@@ -19,12 +19,13 @@ all chains together:
 Step 3 alone mixes slowly if persons make few choices, since part-worths then contain little information about the
 population beyond its current value. In step 2, u is nearly independent of the population, so the population moves
 almost as if the part-worths were integrated out (interweaving: Yu & Meng, 2011). Let phi = (D, logarithm of the
-diagonal of L, rest of L), with S = L L', and phi = c + V^(1/2) x. c is the mean of earlier draws, and V the inverse
-Fisher information of the approximate model h_n ~ N(H_n D z_n, H_n + H_n S H_n), so x is approximately standard normal.
-A trajectory starts with a standard normal velocity v. Each of its steps of length t turns (x, v) by the angle t / 2,
-adds t (gradient of the log-density in x + x) to v, and turns (x, v) by t / 2 again. The turns are exact for a standard
-normal density, so t is limited only by what the approximation leaves out (Shahbaba, Lan, Johnson & Neal, 2014). t is
-drawn between 0.8 and 1.2 times its mean, since trajectories of equal length may be periodic.
+diagonal of L, rest of L), with S = L L', and phi = c + V^(1/2) x. c is the mean of earlier draws, and V the inverse of
+their mean Fisher information in the approximate model h_n ~ N(H_n D z_n, H_n + H_n S H_n), so x is approximately
+standard normal. A trajectory starts with a standard normal velocity v. Each of its steps of length t turns (x, v) by
+the angle t / 2, adds t (gradient of the log-density in x + x) to v, and turns (x, v) by t / 2 again. The turns are
+exact for a standard normal density, so t is limited only by what the approximation leaves out (Shahbaba, Lan, Johnson &
+Neal, 2014). t is drawn between 0.5 and 1.2 times its typical value, since short steps also move chains out of regions
+of high curvature.
 
 The sizes of the steps, H, h, c and V are adapted only during the burn-in. Later draws come from a Markov chain whose
 stationary distribution is the posterior.
@@ -60,15 +61,17 @@ HALF_T_SCALE = 5.0  # of a standard deviation, in utility per typical difference
 MEAN_PRECISION = 0.01  # prior precision of D, relative to S
 _EM_STEPS = 12  # steps of the approximate maximum of the likelihood at which the chains start
 _FIRST_SPREAD = 0.7  # standard deviation of every part-worth before these steps
-_ADAPTATIONS = (0.1, 0.2, 0.35, 0.55, 0.8, 1.0)  # shares of the burn-in at which the approximation is renewed
-_SNAPSHOTS = 5  # sweeps whose part-worths give the expected derivatives
+_ADAPTATIONS = (0.1, 0.2, 0.35, 0.55, 0.75)  # shares of the burn-in at which the approximation is renewed
+_INFORMATION_DRAWS = 8  # populations whose mean information gives V
+_EXPECTATION_DRAWS = 32  # part-worths of each person that give the expected derivatives, over all chains
 _PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.8  # acceptance rates
 _MIN_STEP, _MAX_POPULATION_STEP = 0.05, 1.3  # the latter is an angle, in radians
-_STEP_RANGE = 0.8, 1.2  # of a trajectory, relative to its mean
+_FIRST_POPULATION_STEP = 0.5
+_STEP_RANGE = 0.5, 1.2  # of a trajectory, relative to its mean
 _MAX_LEAPS = 8  # steps of a trajectory
 _MAX_PUSH = 3.0  # root mean square; limited where the approximation fails
 _MAX_LOG_DIAGONAL = 40.0  # of the factor of a covariance: exp() of much larger ones overflows
-_TRAJECTORY = 3.0  # length of a trajectory, in radians: 3 steps at the usual acceptance rate
+_TRAJECTORY = 3.6  # length of a trajectory, in radians: 4 or 5 steps at the usual acceptance rate
 _MAX_MOVED = 30  # with more part-worths, the information matrix of step 2 takes too long, and step 2 is left out
 _PRIOR_INFORMATION = 0.25  # about an entry of the factor of the covariance: proposals stay within about 2
 _MIN_CURVATURE = 1e-6  # eigenvalue of an information matrix with a diagonal of 1
@@ -179,13 +182,6 @@ class PopulationStates:
         return PopulationStates(*(np.where(taken.reshape(-1, *[1] * (a.ndim - 1)), b, a) for a, b in pairs))
 
 
-def mean_population(states: list[PopulationStates]) -> tuple[Floats, Floats, Floats]:
-    """Return the mean of phi (Q,), with its means (K, G) and covariance (K, K)."""
-    phi = np.mean([s.parameters for s in states], axis=(0, 1))
-    one = PopulationStates.of_parameters(phi[None], *states[0].coefficients.shape[1:])
-    return phi, one.coefficients[0], one.covariance[0]
-
-
 # -- State of the chains -----------------------------------------------------------------------------------------------
 
 
@@ -248,12 +244,14 @@ class HierarchicalSampler:
         return covariates, weights
 
     @cached_property
-    def _single_weights(self) -> Singles:
-        return self.lanes[1].astype(np.float32)
+    def single_lanes(self) -> tuple[Singles, Singles]:
+        """Covariates (G, P) and weights (P,) by lane, in float32."""
+        covariates, weights = self.lanes
+        return covariates.astype(np.float32), weights.astype(np.float32)
 
     def means(self, coefficients: Floats) -> Singles:  # (..., K, G) -> (..., K, P)
         """Return the mean of the part-worths of each person."""
-        return np.ascontiguousarray(coefficients @ self.lanes[0], np.float32)
+        return np.ascontiguousarray(coefficients.astype(np.float32) @ self.single_lanes[0])
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -282,23 +280,41 @@ class HierarchicalSampler:
         # 3. Chains that are spread as the posterior of the population.
         states = PopulationStates.of(coefficients[None], covariance[None])
         centre = states.parameters[0]
-        root = self._root(posterior, coefficients, covariance)
+        root = self._root(posterior, states)
         size = min(1.0, 3 / np.sqrt(len(centre)))  # far from the centre, the approximation may fail
         phi = centre + size * rng.standard_normal((C, len(centre))) @ root.T
         population = PopulationStates.of_parameters(phi, K, G)
         u = rng.standard_normal((C, K, self.choices.P), dtype=np.float32)
         persons = posterior.states(u, population.precision, self.means(population.coefficients))
         steps = np.full(self.choices.P, 0.9, np.float32)
-        return ChainState(population, persons, posterior, centre, root, steps, 0.5)
+        return ChainState(population, persons, posterior, centre, root, steps, _FIRST_POPULATION_STEP)
 
-    def _root(self, posterior: PersonPosterior, coefficients: Floats, covariance: Floats) -> Floats:  # -> (Q, Q)
-        """Return V^(1/2): V is the inverse Fisher information of the population in the approximate model."""
-        K, G = coefficients.shape
+    def _root(self, posterior: PersonPosterior, population: PopulationStates) -> Floats:  # -> (Q, Q)
+        """Return V^(1/2): V^-1 is the mean Fisher information of several populations in the approximate model.
+
+        The information differs between populations by orders of magnitude if a standard deviation may be close to 0.
+        The mean is large enough for all of them.
+        """
+        K, G = population.coefficients.shape[1:]
         if K > _MAX_MOVED:
             return np.zeros((K * G + K * (K + 1) // 2,) * 2)
-        on_lanes, weights = self.lanes
+        each = [
+            self._information(posterior, *pair)
+            for pair in zip(population.covariance, population.precision, population.factor, strict=True)
+        ]
+        of_means, of_factor = (np.mean(blocks, axis=0) for blocks in zip(*each, strict=True))
+        root = np.zeros((len(of_means) + len(of_factor),) * 2)
+        root[: K * G, : K * G] = _root_of_inverse(of_means)
+        root[K * G :, K * G :] = _root_of_inverse(of_factor)
+        return root
+
+    def _information(
+        self, posterior: PersonPosterior, covariance: Floats, precision: Floats, factor: Floats
+    ) -> tuple[Floats, Floats]:  # -> (K G, K G), (K (K + 1) / 2, K (K + 1) / 2)
+        """Return the Fisher information about D and about the parameters of L, given one population."""
+        (on_lanes, weights), K = self.lanes, len(covariance)
+        G = len(on_lanes)
         # 1. The information of one person about its mean part-worths: (S + H^-1)^-1 = S^-1 - S^-1 (H + S^-1)^-1 S^-1.
-        precision = _inverse(covariance)
         _, variances = posterior.moments(np.zeros((K, self.choices.P)), precision)
         information = precision - precision @ variances @ precision  # (P, K, K)
         # 2. About D.
@@ -306,7 +322,6 @@ class HierarchicalSampler:
         of_means = of_means.reshape(K * G, K * G)
         of_means += MEAN_PRECISION * np.kron(precision, np.eye(G))
         # 3. About L: tr(I dS I dS) / 2, with dS = dL L' + L dL' for each entry of L.
-        factor = np.linalg.cholesky(covariance)
         rows, columns = lower_triangle(K)
         slopes = np.zeros((len(rows), K, K))
         for q, (i, j) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
@@ -314,11 +329,7 @@ class HierarchicalSampler:
         symmetric = (slopes + slopes.swapaxes(1, 2)).reshape(-1, K * K)
         flat = (information * np.sqrt(weights)[:, None, None]).reshape(-1, K * K)
         pairs = (flat.T @ flat).reshape(K, K, K, K).transpose(0, 2, 1, 3).reshape(K * K, K * K)  # of I (x) I
-        of_factor = symmetric @ pairs @ symmetric.T / 2 + np.eye(len(rows)) * _PRIOR_INFORMATION
-        root = np.zeros((K * G + len(rows),) * 2)
-        root[: K * G, : K * G] = _root_of_inverse(of_means)
-        root[K * G :, K * G :] = _root_of_inverse(of_factor)
-        return root
+        return of_means, symmetric @ pairs @ symmetric.T / 2 + np.eye(len(rows)) * _PRIOR_INFORMATION
 
     # -- the three steps of a sweep --------------------------------------------------------------------------------
 
@@ -371,22 +382,20 @@ class HierarchicalSampler:
 
     def _slopes(self, population: PopulationStates, state: ChainState) -> Floats:  # -> (C, Q)
         """Return the derivatives of the log-density of the population in phi, with u fixed."""
-        on_lanes, weights = self.lanes
+        on_lanes, weights = self.single_lanes
         K, G = population.coefficients.shape[1:]
-        slopes = state.posterior.slopes(
-            state.persons.u, population.precision, self.means(population.coefficients), self._single_weights
-        )
-        of_means, of_log_diagonal, of_precision = self.prior.slopes(population.coefficients, population.precision)
+        mean, precision = self.means(population.coefficients), population.precision
+        slopes = state.posterior.slopes(state.persons.u, precision, mean, weights)
+        of_means, of_log_diagonal, of_precision = self.prior.slopes(population.coefficients, precision)
         # 1. The means.
-        of_means += (slopes.mean * weights) @ on_lanes.T
+        of_means += slopes.mean @ (on_lanes * weights).T
         # 2. The precision to the factor L: dP = -P (dL L' + L dL') P.
         of_precision += slopes.precision
-        inverse = np.linalg.inv(population.factor)
-        of_factor = -2 * population.precision @ of_precision @ inverse.swapaxes(1, 2)
+        of_factor = -2 * precision @ (of_precision @ (precision @ population.factor))
         # 3. The diagonal of L to its logarithm.
         every = np.arange(K)
         diagonal = of_factor[:, every, every] * population.factor[:, every, every]
-        of_factor[:, every, every] = diagonal + of_log_diagonal - weights.sum()
+        of_factor[:, every, every] = diagonal + of_log_diagonal - self.lanes[1].sum()
         rows, columns = lower_triangle(K)
         return np.concatenate([of_means.reshape(-1, K * G), of_factor[:, rows, columns]], axis=1)
 
@@ -432,11 +441,12 @@ class HierarchicalSampler:
         ends = {max(int(share * total), 1) for share in _ADAPTATIONS}
         recent: list[PopulationStates] = []
         snapshots: list[Singles] = []
+        renewed = 0
         for sweep in range(1, total + 1):
             # 1. A sweep, after which the sizes of the steps follow the acceptance rates.
             accepted = np.zeros(self.choices.P, np.float32)
             moved = self.sweep(state, rng, accepted)
-            pace = 2.0 / (sweep + 10) ** 0.6
+            pace = 2.0 / (sweep - renewed + 10) ** 0.6
             rate = accepted / np.float32(self.settings.chains) - _PERSON_TARGET
             state.person_steps = np.clip(state.person_steps * np.exp(pace * rate), _MIN_STEP, 1).astype(np.float32)
             log_step = np.log(state.population_step) + pace * (float(moved.mean()) - _POPULATION_TARGET)
@@ -444,18 +454,22 @@ class HierarchicalSampler:
             # 2. Now and then, renew the approximation and the proposals with the draws since the last time.
             recent.append(state.population)
             if sweep % 8 == 0 or sweep in ends:
-                snapshots = [*snapshots, state.persons.b.copy()][-_SNAPSHOTS:]
+                snapshots = [*snapshots, state.persons.b.copy()][-max(_EXPECTATION_DRAWS // self.settings.chains, 1) :]
             if sweep in ends:
                 self._adapt(state, recent, snapshots)
-                recent = recent[len(recent) // 2 :]
+                recent, renewed = recent[len(recent) // 2 :], sweep
+                state.population_step = max(state.population_step, _FIRST_POPULATION_STEP)
             if sweep % _CHECK_EVERY == 0:
                 on_progress(sweep)
 
     def _adapt(self, state: ChainState, recent: list[PopulationStates], snapshots: list[Singles]) -> None:
         draws = [b for snapshot in snapshots for b in snapshot]
         state.posterior = PersonPosterior.expected(self.choices, draws)
-        state.centre, coefficients, covariance = mean_population(recent)
-        state.root = self._root(state.posterior, coefficients, covariance)
+        phi = np.concatenate([population.parameters for population in recent])
+        state.centre = phi.mean(0)
+        spaced = phi[np.linspace(0, len(phi) - 1, _INFORMATION_DRAWS).astype(np.int64)]
+        K, G = state.population.coefficients.shape[1:]
+        state.root = self._root(state.posterior, PopulationStates.of_parameters(spaced, K, G))
         mean, old = self.means(state.population.coefficients), state.persons
         state.persons = state.posterior.states(old.u, state.population.precision, mean, b=old.b, ll=old.ll)
 
