@@ -380,8 +380,9 @@ def _require_identified(
         largest = max(utilities, key=lambda name: utilities[name])
         if utilities[largest] > MAX_UTILITY:
             raise InputError(
-                f"the prior makes the choices certain: {largest} changes the utility by up to {utilities[largest]:.3g}, so "
-                f"the answers say nothing about {', '.join(names)}. Use a smaller prior of {largest}."
+                f"the prior makes the choices certain: {largest} changes the utility by up to "
+                f"{utilities[largest]:.3g}, so the answers say nothing about {', '.join(names)}. Use a smaller prior "
+                f"of {largest}."
             )
         raise InputError(
             f"the best design does not identify the coefficients {', '.join(names)} separately. "

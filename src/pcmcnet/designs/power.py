@@ -43,7 +43,7 @@ MAX_STEP = 5.0  # length of a step in standard deviations of utility; longer one
 MAX_DISTANCE = 40.0  # of an estimate from the true value; the likelihood is flat there if no estimate is finite
 RIDGE = 1e-8  # relative to the trace; bounds the step in a direction that a survey hardly identifies
 MAX_ERROR_RATIO = 20.0  # an error above this multiple of the expected one means that the estimate is not finite
-MIN_SURVEYS, MIN_POWER, MAX_POWER = 100, 0.1, 0.99  # of a row that determines the power for other numbers
+MIN_SURVEYS, MIN_POWER, MAX_POWER = 100, 0.3, 0.99  # of a row that determines the power for other numbers
 SURVEYS_AT_ONCE = 200  # in one batch of fits
 
 
@@ -113,7 +113,7 @@ class DesignPower(FormatsMixin):
 
         The number is that of the row whose simulated power is closest, times the squared ratio of the z values of the
         two powers. The simulated power is reduced by its standard error, since a survey with too few respondents costs
-        more than one with some too many. If no row has a power between 10% and 99% from at least 100 surveys, the
+        more than one with some too many. If no row has a power between 30% and 99% from at least 100 surveys, the
         number is that expected from the information, which may be a few per cent too small.
 
         Parameters
