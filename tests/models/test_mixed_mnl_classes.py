@@ -1,5 +1,6 @@
 """Mixed logits with latent classes, and with coefficients that are 0 for a share of the people."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,43 @@ def test_ratios_to_a_coefficient_with_zeros_are_refused(zero_model: MixedMNL, da
         zero_model.conditional(data, cost="x")
     with pytest.raises(InputError, match="is zero-inflated-normal, so its parameter is not its mean"):
         zero_model.willingness_to_pay("x", "y")
+
+
+def test_willingness_to_pay_is_a_ratio_within_a_class(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"random": {"x": "normal"}, "classes": 2, "membership": "1", "draws": 20, "starts": 1}
+    model = MixedMNL(**options).fit(data, progress=False)
+    ratio = model.willingness_to_pay("class 2: x", "class 2: y")
+    b = model.coefficients
+    assert ratio.value == pytest.approx(-b["class 2: x"] / b["class 2: y"])
+    assert 0 < ratio.error < 10
+    with pytest.raises(InputError, match="belong to different classes"):
+        model.willingness_to_pay("class 1: x", "class 2: y")
+    with pytest.raises(InputError, match=r"the coefficient of 'x' is normal, .*with wtp_space='x'"):
+        model.willingness_to_pay("class 1: y", "class 1: x")
+    # In WTP space, the willingness to pay of a class is a parameter.
+    random = {"x": "normal", "y": "-lognormal"}
+    space = MixedMNL(**{**options, "random": random, "wtp_space": "y"}).fit(data, progress=False)
+    assert {"class 1: wtp[x]", "class 2: sd[wtp[x]]", "class 2: y"} < {*space.coefficients}
+    assert np.isfinite(space.predict_proba(data)).all()
+
+
+def test_simulated_shares_are_those_of_the_probabilities(zero_model: MixedMNL) -> None:
+    """A market of three products: the shares of people with equal weights, up to one of 100 draws."""
+    products = {"x": [1.0, -1.0, 0.5], "y": [0.5, 0.0, 1.0]}
+    shares = pn.market_shares(zero_model, products, people="new")
+    table = {**products, "trip": [1, 1, 1], "person": [1, 1, 1]}
+    expected = zero_model.predict_proba(table)
+    np.testing.assert_allclose([row.share for row in shares.rows], expected, atol=0.02)  # equal weights by rounding
+
+
+def test_a_model_with_damaged_classes_is_refused(model: MixedMNL) -> None:
+    record, table = model.record_, model.table_
+    files = {**model._files(), "schema.json": json.dumps(model.schema.to_dict()).encode()}
+    entries = json.loads(files["mixing.json"])
+    for mirrors in ([], [[1, 1]], [[1], [1]], [[1, 2], [1, 1]]):
+        damaged = {**entries, "classes": {**entries["classes"], "mirrors": mirrors}}
+        with pytest.raises(ValueError, match=r"the saved (classes|random coefficients)"):
+            model._restore({**files, "mixing.json": json.dumps(damaged).encode()}, record, table)
 
 
 # -- tests of restrictions -----------------------------------------------------------------------------------------

@@ -596,30 +596,31 @@ class MixedPredictions(LogitModel, KnownPeople):
             If the ratio of the parameters is not the mean willingness to pay: the coefficient is random but not normal,
             the cost coefficient is random, or the mean of one of them depends on the person.
         """
-        mixing = self.mixing_
-        remedy = f"use conditional(data, cost={cost!r}) for each person, or fit with wtp_space={cost!r}."
+        mixing, generic = self.mixing_, self._without_class(cost)
+        of_class = cost.removesuffix(generic)  # such as "class 2: "
+        remedy = f"use conditional(data, cost={generic!r}) for each person, or fit with wtp_space={generic!r}."
         for d, (column, distribution) in enumerate(mixing.random):
             label = mixing.labels[column]
-            if label not in (self._without_class(name), self._without_class(cost)):
+            if label not in (self._without_class(name), generic):
                 continue
             # 1. A mean that depends on the person has no single ratio.
             if covariates := [mixing.who[g] for random, g in mixing.means if random == d]:
-                first = f"mean[{label}]:{covariates[0]}"
+                location, first = f"{of_class}{label}", f"{of_class}mean[{label}]:{covariates[0]}"
                 raise InputError(
                     f"the mean of {label!r} depends on {', '.join(covariates)}, so willingness to pay differs between "
-                    f"persons: use conditional(data, cost={cost!r}) for each person, or a ratio at given values that "
-                    f'includes {first!r}, as in pcmcnet.delta(model, "-(`{label}` + `{first}`) / `{cost}`").'
+                    f"persons: use conditional(data, cost={generic!r}) for each person, or a ratio at given values "
+                    f'that includes {first!r}, as in pcmcnet.delta(model, "-(`{location}` + `{first}`) / `{cost}`").'
                 )
             # 2. The parameter of another distribution is not its mean.
             if distribution.name != "normal" or distribution.zero_inflated:
                 kind = str(distribution).lstrip("-")
                 raise InputError(f"the coefficient of {label!r} is {kind}, so its parameter is not its mean: {remedy}")
             # 3. A ratio with a normal denominator has no mean.
-            if label == self._without_class(cost) and (share := self._share_above_0(column)) > 0:
+            if label == generic and (share := self._share_above_0(column)) > 0:
                 raise InputError(
-                    f"the coefficient of {cost!r} is normal, so the ratio has no mean: {percent(share)} of its "
-                    f"distribution is above 0. Fit with wtp_space={cost!r}, or with a lognormal cost, as in "
-                    f"random={{{cost!r}: '-lognormal'}}, and use conditional(data, cost={cost!r})."
+                    f"the coefficient of {generic!r} is normal, so the ratio has no mean: {percent(share)} of its "
+                    f"distribution is above 0. Fit with wtp_space={generic!r}, or with a lognormal cost, as in "
+                    f"random={{{generic!r}: '-lognormal'}}, and use conditional(data, cost={generic!r})."
                 )
         return super().willingness_to_pay(name, cost, errors)
 
@@ -1136,7 +1137,8 @@ class MixedMNL(MixedPredictions):
         if (of_classes := entries.get("classes")) is not None:
             membership = IndividualDesign.from_dict(of_classes["membership"])
             mirrors = [tuple(map(int, mirror)) for mirror in of_classes["mirrors"]]
-            if not all(len(mirror) in (0, mixing.dimensions) and {*mirror} <= {1, -1} for mirror in mirrors):
+            is_valid = [len(mirror) in (0, mixing.dimensions) and {*mirror} <= {1, -1} for mirror in mirrors]
+            if not (is_valid and all(is_valid)):
                 raise ValueError("the saved classes do not match the random coefficients")
             classes = MixingClasses(tuple(replace(mixing, mirror=mirror) for mirror in mirrors), membership.names)
             profiles = tuple(record_from_dict(ClassProfile, profile) for profile in of_classes["profiles"])
