@@ -1,6 +1,6 @@
 """Coverage of confidence intervals on simulated panels, and the time of a bootstrap.
 
-    python -m benchmarks.coverage [--json FILE] [logits] [networks] [starts] [canada]
+    python -m benchmarks.coverage [--json FILE] [logits] [networks] [searches] [starts] [canada]
 
 A panel has 100 persons with 5 choices each among three alternatives. The person's coefficient of time is normal, so the
 choices of a person are dependent. The columns are the same in all panels, and tastes and choices are drawn again.
@@ -8,6 +8,7 @@ choices of a person are dependent. The columns are the same in all panels, and t
     logits      300 panels: delta method and bootstrap of a multinomial logit. The logit ignores that tastes vary. So
                 the truth is the maximum of its expected log-likelihood, which is computed exactly.
     networks    60 panels: bootstrap of a small PCMC-Net. The truth is the share under the simulated probabilities.
+    searches    60 panels: the same with replicates that repeat the search for the weight decay
     starts      the first 20 of these panels: replicates that start from the fitted network
     canada      the bootstrap of a scenario with 100 replicates of a default PCMC-Net on mode-canada
 """
@@ -31,7 +32,7 @@ from pcmcnet.evaluation.predictions import predicted_log_p
 PERSONS, CHOICES, LABELS = 100, 5, ("a", "b", "c")
 SETS, J = PERSONS * CHOICES, len(LABELS)
 LOGIT_PANELS, NETWORK_PANELS, START_PANELS = 300, 60, 20
-REPLICATES = 100
+REPLICATES, SEARCH_REPLICATES = 100, 50
 NETWORK: dict[str, Any] = {"hidden": (8,), "members": 1}
 COLUMNS = {
     "statistic": "", "truth": ".4f", "mean": ".4f", "sd": ".4f", "mean error": ".4f", "percentile": ".3f",
@@ -161,7 +162,7 @@ def logits() -> list[Row]:
     return coverage.print("coverage of 95% intervals of a multinomial logit")
 
 
-def networks() -> list[Row]:
+def networks(*, repeat_search: bool = False) -> list[Row]:
     """Measure the coverage of 95% intervals of a scenario's share, for the bootstrap of a small PCMC-Net."""
     design = PanelDesign()
     cost, raised = design.raised_cost()
@@ -170,8 +171,15 @@ def networks() -> list[Row]:
     for seed in range(NETWORK_PANELS):
         data = design.panel(seed)
         model = pn.PCMCNet(**NETWORK).fit(data, seed=seed, progress=False)
-        coverage.add_bootstrap(bootstrapped(model, data, shares_in(data, raised), seed))
-    return coverage.print("coverage of 95% intervals of a small PCMC-Net")
+        statistic = shares_in(data, raised)
+        coverage.add_bootstrap(bootstrapped(model, data, statistic, seed, repeat_search=repeat_search))
+    words = ", with a search in each replicate" if repeat_search else ""
+    return coverage.print(f"coverage of 95% intervals of a small PCMC-Net{words}")
+
+
+def searches() -> list[Row]:
+    """Measure the same coverage if each replicate repeats the search for the weight decay and the epochs."""
+    return networks(repeat_search=True)
 
 
 def starts() -> list[Row]:
@@ -235,12 +243,22 @@ def shares_in(data: pn.ChoiceData, raised: pn.ChoiceData) -> Callable[[Any], dic
     return statistic
 
 
-def bootstrapped(model: Any, data: pn.ChoiceData, statistic: Callable[[Any], Any], seed: int) -> pn.BootstrapResult:
+def bootstrapped(
+    model: Any, data: pn.ChoiceData, statistic: Callable[[Any], Any], seed: int, *, repeat_search: bool = False
+) -> pn.BootstrapResult:
     """Return the bootstrap of a statistic by person."""
-    return pn.bootstrap(model, data, statistic, replicates=REPLICATES, seed=seed, workers=1, progress=False)
+    replicates = SEARCH_REPLICATES if repeat_search else REPLICATES
+    options: dict[str, Any] = {"replicates": replicates, "seed": seed, "repeat_search": repeat_search}
+    return pn.bootstrap(model, data, statistic, **options, workers=1, progress=False)
 
 
-SECTIONS: dict[str, Section] = {"logits": logits, "networks": networks, "starts": starts, "canada": canada}
+SECTIONS: dict[str, Section] = {
+    "logits": logits,
+    "networks": networks,
+    "searches": searches,
+    "starts": starts,
+    "canada": canada,
+}
 
 if __name__ == "__main__":
     run("benchmarks.coverage", SECTIONS, description=__doc__ or "", json_file=RUNS / "coverage.json", device="cpu")

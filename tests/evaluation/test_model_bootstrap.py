@@ -179,6 +179,30 @@ def test_choices_of_the_first_fit_are_fixed() -> None:
     assert trees._replicate(part, 1).record_.trees == trees.record_.trees
 
 
+def test_replicates_that_repeat_the_search_are_fits_like_the_first_one(data: ChoiceData, tmp_path: Path) -> None:
+    """The weight decay of each replicate is that of a new fit to the same resample, and not that of the model."""
+    network = PCMCNet(hidden=(2,), epochs=4, members=1).fit(data, progress=False)
+    decay = network.record_.weight_decay
+    by_hand = []
+    for source in np.random.SeedSequence(0).spawn(3):
+        part = resample(data, source, data.groups())
+        fit = PCMCNet(hidden=(2,), epochs=4, members=1).fit(part, seed=fit_seed(source), progress=False)
+        by_hand.append([fit.record_.weight_decay])
+    assert len({decay, *np.ravel(by_hand)}) > 1
+    folder, options = tmp_path / "run", {"replicates": 3, "progress": False}
+
+    def learnt(fitted: Any) -> float:
+        return float(fitted.record_.weight_decay)
+
+    repeated = bootstrap(network, data, learnt, repeat_search=True, run_folder=folder, **options)  # type: ignore[arg-type]
+    assert repeated.draws.tolist() == by_hand
+    assert repeated.summary().facts["search"] == "repeated in each replicate"
+    assert bootstrap(network, data, learnt, **options).draws.tolist() == [[decay]] * 3  # type: ignore[arg-type]
+    with pytest.raises(ArtifactError, match=r"with other arguments: .*repeat_search"):
+        bootstrap(network, data, learnt, run_folder=folder, **options)  # type: ignore[arg-type]
+    assert network.record_.weight_decay == decay
+
+
 def test_classes_of_replicates_are_numbered_as_in_the_model() -> None:
     data = read(panel(60, normal_tastes, sets=6), **PANEL)
     model = LatentClassMNL(classes="auto", max_classes=2, starts=3).fit(data)
@@ -363,6 +387,8 @@ def test_invalid_arguments_are_refused(model: MNL, data: ChoiceData) -> None:
         bootstrap(model, data, lambda m: math.nan)
     with pytest.raises(InputError, match="at least two groups"):
         bootstrap(model, data, coefficients, by=np.zeros(len(data)))
+    with pytest.raises(ConfigError, match="repeat_search must be true or false, got 'yes'"):
+        bootstrap(model, data, coefficients, repeat_search="yes")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="statistic: expected a function of a model, got float"):
         bootstrap(model, data, 1.0)  # type: ignore[arg-type]
     ranking = RankBy("x").fit(data)

@@ -11,8 +11,9 @@ of t, and their quantiles give intervals:
 The quantile q(a) is the one at the rank a (R + 1), and a is smaller than (1 - level) / 2 if few units are resampled
 (:func:`pcmcnet.evaluation.bootstrap.expanded_tail`).
 
-All choices of the first fit are fixed: the columns of a logit, and everything that other models choose on held-out
-sets. So a replicate takes one training run, and intervals do not include the variation of these choices. Logits start
+By default, all choices of the first fit are fixed: the columns of a logit, and everything that other models choose on
+held-out sets. So a replicate takes one training run, and intervals do not include the variation of these choices. With
+``repeat_search``, a replicate is a fit like the first one, which makes its own choices. Logits with fixed choices start
 from their estimates. Networks are trained from new random weights, since the seed is part of their variation, and a
 fitted average of six networks has replicates of six networks.
 """
@@ -42,7 +43,7 @@ from pcmcnet.concurrency import raise_if_interrupted
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.control_function import ControlFunction
 from pcmcnet.data.resampling import fit_seed, resample
-from pcmcnet.errors import ArtifactError, InputError, PcmcNetError, did_you_mean
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.bootstrap import expanded_tail, relabel_classes, resampled_units
 from pcmcnet.evaluation.predictions import require_training_sets
 from pcmcnet.layers.threads import iterate_in_parallel, threads
@@ -149,6 +150,8 @@ class BootstrapResult:
         Kind of the intervals: "percentile", "basic" or "normal".
     seed
         Seed of the replicates.
+    repeat_search
+        Whether each replicate repeated the search for options of the first fit.
     caveats
         Caveats of the model. Statistics that depend on coefficients without a finite estimate have no valid standard
         errors. Statistics may also depend on a column with an effect against its expected sign.
@@ -163,6 +166,7 @@ class BootstrapResult:
     level: float
     kind: IntervalKind
     seed: int
+    repeat_search: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
@@ -257,6 +261,7 @@ class BootstrapResult:
             "level": self.level,
             "kind": self.kind,
             "seed": self.seed,
+            "repeat_search": self.repeat_search,
             "values": dict(zip(self.labels, self.values.tolist(), strict=True)),
             "standard_errors": self.standard_errors,
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
@@ -267,6 +272,8 @@ class BootstrapResult:
     def summary(self) -> Summary:
         """Return the table of values, standard errors and intervals, with the number of replicates and failures."""
         facts = {"replicates": f"{len(self.draws):,}, by {self.n_units:,} {self.unit}", "intervals": self.kind}
+        if self.repeat_search:
+            facts["search"] = "repeated in each replicate"
         errors, ends = self.standard_errors, self.intervals
         levels = [f"{end:.3g}" for end in ((1 - self.level) / 2, (1 + self.level) / 2)]
         rows = [
@@ -332,15 +339,21 @@ def fit_replicate(
     source: np.random.SeedSequence,
     groups: ArrayLike,
     first_stage: ControlFunction | None = None,
+    repeat_search: bool = False,
 ) -> ChoiceModel:
     """Return the model fitted to a resample of the groups, with its classes numbered as in the model.
 
-    If there is a first stage, it is estimated on the resample too.
+    If there is a first stage, it is estimated on the resample too. With ``repeat_search``, nothing that the model chose
+    on held-out sets is fixed.
     """
     train = resample(data, source, groups)
     if first_stage is not None:
         train = first_stage.refit(train.weights).data
-    replicate = model._replicate(train, fit_seed(source))
+    if repeat_search:
+        unfitted = type(model)(**model.get_params(deep=False))
+        replicate = unfitted._fit_unchecked(train, seed=fit_seed(source), progress=False)
+    else:
+        replicate = model._replicate(train, fit_seed(source))
     if isinstance(model, LatentClassMNL) and isinstance(replicate, LatentClassMNL):
         values = replicate.estimates_.values
         relabelled = relabel_classes(model, values)
@@ -360,6 +373,7 @@ def bootstrap(
     level: float = 0.95,
     kind: IntervalKind = "percentile",
     seed: int = 0,
+    repeat_search: bool = False,
     workers: int | None = None,
     run_folder: str | Path | None = None,
     progress: bool = True,
@@ -367,7 +381,7 @@ def bootstrap(
     """Compute standard errors and intervals of any statistic of a fitted model by the Bayesian bootstrap.
 
     The model is fitted again to the table with random weights for the persons. Options that the first fit chose on
-    held-out sets, such as the weight decay of a network, are fixed.
+    held-out sets, such as the weight decay of a network, are fixed unless ``repeat_search`` is set.
 
     Parameters
     ----------
@@ -396,6 +410,10 @@ def bootstrap(
         others.
     seed
         Seed of the replicates. Replicate k does not depend on the number of replicates. Default 0.
+    repeat_search
+        Whether each replicate repeats the choices that the first fit made on held-out sets. Replicates then take as
+        long as the first fit, and standard errors include the variation of these choices, which matters for networks on
+        small tables. Default False: the choices are fixed.
     workers
         Number of replicates that are fitted at the same time, each by one thread. Default: the number of threads that
         PyTorch may use.
@@ -434,6 +452,8 @@ def bootstrap(
     require_number("seed", seed, whole=True, low=0)
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     require_word("kind", kind, get_args(IntervalKind))
+    if not isinstance(repeat_search, bool):
+        raise ConfigError(f"repeat_search must be true or false, got {repeat_search!r}.")
     if workers is not None:
         require_number("workers", workers, whole=True, low=1)
     if not isinstance(model, ChoiceModel):
@@ -449,11 +469,13 @@ def bootstrap(
         raise InputError(f"statistic: expected finite numbers for the model, but {unknown[0]!r} is not finite.")
     # 2. Fit the replicates that are not yet in the run folder.
     sources = np.random.SeedSequence(seed).spawn(replicates)
-    compute = partial(_draw, model, sets, statistic, labels, groups, first_stage=first_stage)
+    compute = partial(
+        _draw, model, sets, statistic, labels, groups, first_stage=first_stage, repeat_search=repeat_search
+    )
     store = (
         None
         if run_folder is None
-        else _DrawStore.of(as_path(run_folder), model, sets, groups, seed, labels, values, first_stage)
+        else _DrawStore.of(as_path(run_folder), model, sets, groups, seed, labels, values, first_stage, repeat_search)
     )
     with nullcontext() if store is None else sole_writer(store.folder):
         draws = _compute_draws(compute, sources, store, threads() if workers is None else workers, progress)
@@ -475,6 +497,7 @@ def bootstrap(
         level=level,
         kind=kind,
         seed=seed,
+        repeat_search=repeat_search,
         caveats=model.caveats,
     )
 
@@ -497,12 +520,14 @@ def _draw(
     groups: ArrayLike,
     source: np.random.SeedSequence,
     first_stage: ControlFunction | None = None,
+    repeat_search: bool = False,
 ) -> Draw:
     """Return the statistic of a replicate, or the message of the error that its fit or its statistic raised."""
     raise_if_interrupted()
     try:
         with without_warnings():  # the warnings of the first fit apply
-            result = statistic_values(statistic(fit_replicate(model, sets, source, groups, first_stage)))
+            replicate = fit_replicate(model, sets, source, groups, first_stage, repeat_search)
+            result = statistic_values(statistic(replicate))
     except StopIteration as error:  # it would end the iteration over the replicates
         raise RuntimeError("the statistic raised StopIteration") from error
     except (PcmcNetError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -559,6 +584,7 @@ class _DrawStore:
         labels: Sequence[str],
         values: Floats,
         first_stage: ControlFunction | None = None,
+        repeat_search: bool = False,
     ) -> _DrawStore:
         """Return the store of a bootstrap with these arguments."""
         plan = {
@@ -571,6 +597,8 @@ class _DrawStore:
         }
         if first_stage is not None:
             plan["first stage"] = first_stage.source.fingerprint()
+        if repeat_search:
+            plan["repeat_search"] = True
         return cls(folder, parse_json(json.dumps(plan)))
 
     def open(self, replicates: int) -> dict[int, Draw]:
