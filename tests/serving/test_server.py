@@ -506,6 +506,14 @@ def test_the_rest_of_a_rejected_body_is_discarded_within_limits(protocol: TimedP
     assert (transport.state, clock.requests) == ("open", 2)
 
 
+def test_a_request_right_after_a_rejected_body_has_its_own_time(protocol: TimedProtocol, clock: Clock) -> None:
+    """The end of the first body arrives with the start of the second request, whose body is then slow."""
+    transport = reject(protocol, 10)
+    protocol.data_received(b" " * 10 + b"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n ")
+    clock.pass_(100)
+    assert (transport.state, clock.requests) == ("open", 2)
+
+
 def test_a_rejected_body_that_is_too_long_or_too_slow_is_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
     transport = reject(protocol, 99_000_000)
     for _ in range(3):

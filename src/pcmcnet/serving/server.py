@@ -53,6 +53,7 @@ class TimedProtocol(H11Protocol):
         self._head: asyncio.TimerHandle | None = None
         self._answer: asyncio.TimerHandle | None = None
         self._rest: asyncio.TimerHandle | None = None
+        self._rejected: Any = None  # the request whose body is discarded
         self._discarded = 0  # bytes after the response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -75,13 +76,17 @@ class TimedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Start the timeout for the rest of a body that nobody will read."""
         super().on_response_complete()
+        self._rest = _stopped(self._rest)
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            self._discarded = 0
+            self._rejected, self._discarded = self.cycle, 0
             self._rest = self.loop.call_later(self.client_timeout, self.transport.abort)
 
     def _check_rest(self) -> None:
-        """Stop the timeout if the body is complete, and abort the connection if the body is too long."""
-        if self.conn.their_state is not h11.SEND_BODY:
+        """Stop the timeout if the body is complete, and abort the connection if the body is too long.
+
+        The end of the body and the next request may arrive together.
+        """
+        if self.conn.their_state is not h11.SEND_BODY or self.cycle is not self._rejected:
             self._rest = _stopped(self._rest)
         elif self._discarded > _MAX_DISCARDED_BYTES:
             self.transport.abort()
