@@ -176,8 +176,9 @@ export class Best {
     };
   }
 
-  /** The goal after some changes with its interval, {after, after_low, after_high}. */
+  /** The interval of the goal after some changes, {after_low, after_high}; both are null without intervals. */
   async interval(own, changes, signal) {
+    if (this.intervals().startsWith("no intervals")) return { after_low: null, after_high: null };
     const present = this.settings.value.changes.map(({ text }) => text);
     const by = { column: groupingBy(this.part("product").value, this.settings.store.schema.label), merge: own };
     const [figures] = await this.simulation.figures([[...present, ...changes.map(({ text }) => text)]], { by, signal });
