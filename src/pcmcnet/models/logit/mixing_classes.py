@@ -21,7 +21,7 @@ coefficients, M = C 2^Z members, R draws of each member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -146,22 +146,20 @@ class MixingClasses:
         of_class = self.log_class_shares(x, h)[:, [m.number for m in self.members]]
         return np.asarray(of_class + np.array(of_zeros))
 
-    def share_scores(self, x: Floats, h: Floats) -> list[Floats]:  # (P,), (N, G) -> M x (N, P)
-        """Return the derivatives of the logarithm of each member's share.
+    def share_scores(self, x: Floats, h: Floats) -> Iterator[Floats]:  # (P,), (N, G) -> M x (N, P)
+        """Yield the derivatives of the logarithm of each member's share.
 
         With D a dummy variable of the class, d log pi_c / d g_d = (D_cd - pi_d) h, and d log q / d q = 1 / q.
         """
         q, pi = self.zero_shares(x).clip(_MIN_SHARE, 1 - _MIN_SHARE), np.exp(self.log_class_shares(x, h))
         width, tail = len(self.class_names), self.number * len(self.class_names)
-        scores = []
         for member in self.members:
             c, out = member.number, np.zeros((len(h), len(x)))
             ends = (c + 1) * width
             out[:, ends - len(self.inflated) : ends] = np.where(member.is_zero, 1 / q[c], -1 / (1 - q[c]))
             of_class = (np.arange(1, self.number) == c) - pi[:, 1:]
             out[:, tail:] = (of_class[:, :, None] * h[:, None, :]).reshape(len(h), -1)
-            scores.append(out)
-        return scores
+            yield out
 
     def share_curvature(self, x: Floats, h: Floats, r: Floats, weights: Floats) -> Floats:  # ..., (N, M), (N,)
         """Return the sum over persons and members of w r_m times the Hessian (P, P) of the log of the share."""
