@@ -47,6 +47,9 @@ def test_known_shares_are_reproduced(cli: Callable[..., Any], model: Path, produ
         (["--rule", "best"], "rule"),
         (["--names", "name"], "the products have no column 'name'"),
         (["--sensitivity", "mode"], "'mode' is not a numeric column"),
+        (["--price", "mode"], "price, product 'car': expected a finite number in column 'mode', got 'car'"),
+        (["--known-share", "car=1", "--known-share", "car=0"], "expected one share of each product, got two of 'car'"),
+        (["--known-share", "car=2", "--known-share", "bus=-1"], "expected positive numbers with a sum of 1, got 2, -1"),
     ],
 )
 def test_bad_input_is_one_line(

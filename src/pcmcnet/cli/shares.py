@@ -53,6 +53,8 @@ def shares(
     known: dict[str, float] | None = None
     for text in known_share or []:
         name, _, value = text.rpartition("=")
+        if known and name in known:
+            raise ConfigError(f"--known-share: expected one share of each product, got two of {name!r}.")
         try:
             known = {**(known or {}), name: float(value)}
         except ValueError:

@@ -11,8 +11,10 @@ each, J products, K columns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -35,6 +37,7 @@ Rule = Literal["logit", "first-choice"]
 People = Literal["known", "new"]
 
 _UTILITIES_AT_ONCE = 2**22  # to bound memory
+_MAX_LISTED = 10  # names in a message
 _MAX_STEPS = 500  # of the calibration
 _TOLERANCE = {"logit": 1e-6, "first-choice": 2e-3}  # of a share; first choices change in steps
 _DAMPING = {"logit": 1.0, "first-choice": 0.3}
@@ -288,7 +291,7 @@ def market_shares(
             raise InputError(
                 f"price: the products have no column {price!r}." + did_you_mean(price, simulator.products.column_names)
             )
-        prices[: simulator.products.num_rows] = [float(v) for v in simulator.products[price].to_pylist()]
+        prices[: simulator.products.num_rows] = _prices(simulator, price)
     rows = tuple(
         ProductShare(name, float(mean[j]), bounds[j][0], bounds[j][1], None if p is None else p * float(mean[j]))
         for j, (name, p) in enumerate(zip(simulator.names, prices, strict=True))
@@ -296,6 +299,16 @@ def market_shares(
     by_person = shares.mean(axis=2, dtype=np.float64)
     by_name = dict(zip(simulator.names, constants.tolist(), strict=True))
     return MarketShares(rows, simulator.persons, by_person, by_name, rule, simulator)
+
+
+def _prices(simulator: ShareSimulator, column: str) -> list[float]:
+    """Return the prices of the products, or raise InputError if one of them is not a finite number."""
+    prices = []
+    for name, value in zip(simulator.names, simulator.products[column].to_pylist(), strict=False):
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+            raise InputError(f"price, product {name!r}: expected a finite number in column {column!r}, got {value!r}.")
+        prices.append(float(value))
+    return prices
 
 
 def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | None, people: People) -> ShareSimulator:
@@ -311,7 +324,7 @@ def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | N
     if isinstance(names, str):
         if names not in table.column_names:
             raise InputError(f"names: the products have no column {names!r}." + did_you_mean(names, table.column_names))
-        labels = [str(value) for value in table[names].to_pylist()]
+        labels = [str(value) for value in table[names].to_pylist() if value is not None]
     elif names is not None:
         labels = [str(name) for name in names]
     elif schema.alternative is not None and schema.alternative in table.column_names:
@@ -319,7 +332,8 @@ def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | N
     else:
         labels = [f"product {k}" for k in range(1, table.num_rows + 1)]
     if len(labels) != table.num_rows or len(set(labels)) < len(labels):
-        raise InputError(f"names: expected {table.num_rows} different names, got {', '.join(labels)}.")
+        got = f"{', '.join(labels[:_MAX_LISTED])}{', ...' * (len(labels) > _MAX_LISTED)}"
+        raise InputError(f"names: expected {table.num_rows} different names, one for each product; got {got}.")
     if schema.outside is not None:
         labels.append(schema.outside)
     # 2. Coefficients of the people.
@@ -375,5 +389,8 @@ def _known(shares: Mapping[str, float], names: Sequence[str]) -> Floats:
         )
     values = np.array([float(shares[name]) for name in names])
     if not ((values > 0).all() and abs(values.sum() - 1) < 1e-6):
-        raise InputError(f"known_shares: expected positive numbers with a sum of 1, got a sum of {values.sum():g}.")
+        raise InputError(
+            f"known_shares: expected positive numbers with a sum of 1, got {', '.join(f'{v:g}' for v in values)} with "
+            f"a sum of {values.sum():g}."
+        )
     return values
