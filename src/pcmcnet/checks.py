@@ -6,7 +6,8 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -84,38 +85,90 @@ def require_device_name(name: object) -> None:
 # -- Names of arguments ----------------------------------------------------------------------------------------------
 
 
-def suggests_arguments(instead: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that raises an error with a remedy for an unknown argument.
+def suggests_arguments(
+    instead: Mapping[str, str] | None = None, *, call: str | None = None
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that raises an error with a remedy for an unknown or a missing argument.
 
     Parameters
     ----------
     instead
-        What to write instead of an argument that other packages have, as a sentence without the final full stop.
+        What to write instead of an argument that other packages have, as a sentence without the final full stop
+        (default: nothing).
+    call
+        The call to show if an argument is missing. Default: the function with its required arguments.
     """
+    other_names = instead or {}
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         parameters = inspect.signature(function).parameters
-        arguments = {*parameters} - {"self", "cls"}
-        by_name = [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+        accepts = _Arguments.of(function.__name__, parameters, call)
 
         @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            for name in kwargs:
-                if name not in arguments:
-                    remedy = f" {instead[name]}." if name in instead else did_you_mean(name, arguments)
-                    raise ArgumentError(f"{function.__name__} has no argument {name!r}.{remedy}")
-            if by_name and len(args) > len(parameters) - len(by_name):
-                words = ", ".join(f"{name}=..." for name in by_name[:2])
-                raise ArgumentError(f"{function.__name__} takes most arguments by name: write {words}.")
-            if len(args) > len(parameters):
-                names = ", ".join(name for name in parameters if name not in ("self", "cls"))
-                remedy = f" {instead['y']}." if "y" in instead else ""
-                raise ArgumentError(f"{function.__name__} takes only {names}.{remedy}")
+        def check_and_call(*args: P.args, **kwargs: P.kwargs) -> T:
+            accepts.require_known(kwargs, other_names)
+            accepts.require_few(args, other_names)
+            accepts.require_complete(args, kwargs)
             return function(*args, **kwargs)
 
-        return call
+        return check_and_call
 
     return decorate
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """The arguments that a function accepts, without ``self`` and ``cls``."""
+
+    function: str
+    by_position: tuple[str, ...]
+    by_name: tuple[str, ...]
+    required: tuple[str, ...]
+    is_method: bool
+    has_any: bool  # whether the function takes any number of arguments or names
+    call: str
+
+    @classmethod
+    def of(cls, function: str, parameters: Mapping[str, inspect.Parameter], call: str | None) -> _Arguments:
+        """Return the arguments of a signature."""
+        is_method = bool({"self", "cls"} & {*parameters})
+        kinds = {name: parameter.kind for name, parameter in parameters.items() if name not in ("self", "cls")}
+        by_name = tuple(name for name, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY)
+        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        required = tuple(
+            n for n, k in kinds.items() if parameters[n].default is inspect.Parameter.empty and k not in variable
+        )
+        by_position = tuple(n for n, k in kinds.items() if n not in by_name and k not in variable)
+        words = [f"{name}=..." if name in by_name else name for name in required]
+        has_any = any(kind in variable for kind in kinds.values())
+        shown = call or f"{function}({', '.join(words)})"
+        return cls(function, by_position, by_name, required, is_method, has_any, shown)
+
+    def require_known(self, names: Iterable[str], instead: Mapping[str, str]) -> None:
+        """Raise ArgumentError for a name that is no argument."""
+        known = {*self.by_position, *self.by_name}
+        for name in names:
+            if name not in known and not self.has_any:
+                remedy = f" {instead[name]}." if name in instead else did_you_mean(name, known)
+                raise ArgumentError(f"{self.function} has no argument {name!r}.{remedy}")
+
+    def require_few(self, args: tuple[object, ...], instead: Mapping[str, str]) -> None:
+        """Raise ArgumentError if there are more values than arguments that are passed by position."""
+        if len(args) <= len(self.by_position) + self.is_method or self.has_any:
+            return
+        if self.by_name:
+            words = ", ".join(f"{name}=..." for name in self.by_name[:2])
+            raise ArgumentError(f"{self.function} takes most arguments by name: write {words}.")
+        remedy = f" {instead['y']}." if "y" in instead else ""
+        raise ArgumentError(f"{self.function} takes only {', '.join(self.by_position)}.{remedy}")
+
+    def require_complete(self, args: tuple[object, ...], names: Collection[str]) -> None:
+        """Raise ArgumentError if an argument without a default is missing."""
+        passed = {*self.by_position[: len(args) - self.is_method], *names}
+        missing = [name for name in self.required if name not in passed]
+        if missing:
+            listed = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
+            raise ArgumentError(f"{self.function} needs {listed}: write {self.call}.")
 
 
 # -- Amounts of memory ------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Mistakes of newcomers: the message names the column or the word, and what to write instead."""
 
 import logging
+import operator
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pcmcnet as pn
 from pcmcnet.cli.usage import MODEL_OPTIONS, with_options
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.datasets import intercity
+from pcmcnet.models.interface import attribute_names
 from pcmcnet.models.interface.options import option_names
 
 ROLES = ["--choice-set", "trip", "--chosen", "chosen", "--alternative", "mode", "--features", "price,time"]
@@ -183,6 +186,7 @@ BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
     "fit TABLE --set verbose=1 -o m": ("'verbose'", ["-v"]),
     "fit TABLE --device gpu -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
     "fit TABLE --device gpu --model mnl -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
+    "fit TABLE --device cuda:99 --model mnl -o m": ("device 'cuda:99' is not available", ["'cpu'", "'auto'"]),
     "fit TABLE --features price time -o m": ("unexpected word 'time'", ["--features price,time"]),
     "split TABLE --choice-set trip --shares 80,20 -o parts": ("add up to 1", ["--shares 0.8,0.2"]),
     "fit TABLE": ("pcmcnet fit needs -o, --output PATH", ["folder for the model"]),
@@ -374,6 +378,34 @@ BAD_CALLS: dict[str, tuple[Callable[[pn.ChoiceData], Any], list[str]]] = {
         ),
         ["'price' 2 times", "Rename or drop all but one"],
     ),
+    "evaluate(model)": (lambda d: pn.evaluate(pn.Uniform()), ["needs data", "write evaluate(model, data)"]),  # type: ignore[call-arg]
+    "scenario(model, data)": (
+        lambda d: pn.scenario(pn.Uniform(), d),  # type: ignore[call-arg]
+        ["needs changes", "write scenario(model, data, 'price *= 1.1')"],
+    ),
+    "compare(models)": (lambda d: pn.compare(["mnl"]), ["needs data", "compare([MNL(), PCMCNet()], data)"]),  # type: ignore[call-arg]
+    "explain()": (lambda d: pn.explain(), ["needs model and data", "write explain(model, data)"]),  # type: ignore[call-arg]
+    "evaluate(model, test=)": (lambda d: pn.evaluate(pn.Uniform(), test=d), ["no argument 'test'"]),  # type: ignore[call-arg]
+    "fit()": (lambda d: pn.MNL().fit(), ["needs train", "write model.fit(train)", "ChoiceData.from_long"]),  # type: ignore[call-arg]
+    "predict_proba()": (lambda d: pn.MNL().predict_proba(), ["needs data", "write model.predict_proba(data)"]),  # type: ignore[call-arg]
+    "save()": (lambda d: pn.MNL().save(), ["needs folder", "write model.save('model')"]),  # type: ignore[call-arg]
+    "from_long(df)": (
+        lambda d: pn.ChoiceData.from_long(d.to_frame()),  # type: ignore[call-arg]
+        ["needs choice_set", "from_long(table, choice_set=...)"],
+    ),
+    "subset()": (lambda d: d.subset(), ["needs index", "data.subset([0, 1])"]),  # type: ignore[call-arg]
+    "one choice set": (
+        lambda d: pn.MNL().fit(d.subset([0])),
+        ["cannot identify", "'price'", "One choice set is never enough", "more choice sets"],
+    ),
+    "a logit on a GPU that is not there": (
+        lambda d: pn.MNL().fit(d, device="cuda:99"),
+        ["device 'cuda:99' is not available", "'cpu'", "'auto'"],
+    ),
+    "negative prices": (
+        lambda d: pn.scenario(pn.Uniform().fit(d), d, "price -= 1000"),
+        ["change 'price -= 1000': Price would be negative", "EUR", "'price *= 0.9'"],
+    ),
     "features=['price time']": (
         lambda d: pn.ChoiceData.from_long(d.to_frame(), choice_set="trip", chosen="chosen", features=["price time"]),
         ["no column 'price time'", "'price', 'time'", "separate names by commas"],
@@ -402,3 +434,71 @@ def test_names_of_other_packages_are_recognised(name: str, instead: str) -> None
         getattr(pn, name)
     with pytest.raises(KeyError, match="Did you mean 'mnl'"):
         pn.MODELS["logit"]
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "instead"),
+    [
+        (pn.MNL(), "coef_", "model.coefficients"),
+        (pn.MNL(), "params", "model.coefficients"),
+        (pn.MNL(), "intercept_", "model.coefficients"),
+        (pn.MNL(), "pvalues", "model.estimates()"),
+        (pn.MNL(), "bse", "model.standard_errors()"),
+        (pn.MNL(), "llf", "model.estimates_.log_likelihood"),
+        (pn.MNL(), "coeficients", "'coefficients'"),
+        (pn.PCMCNet(), "coef_", "pn.explain(model, data)"),
+        (pn.PCMCNet(), "evaluate", "pn.evaluate(model, data)"),
+        (pn.PCMCNet(), "loss_curve_", "model.history"),
+        (pn.RandomForest(), "feature_importances_", "pn.explain(model, data)"),
+    ],
+)
+def test_attributes_of_other_packages_are_recognised(model: Any, name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'") as error:
+        getattr(model, name)
+    assert instead in str(error.value)
+
+
+def test_hints_name_attributes_of_a_fitted_logit() -> None:
+    """Each "model.NAME" and "model.estimates_.NAME" in a hint exists."""
+    model = pn.MNL(formula="price").fit(intercity.read()[:50])
+    for hint in attribute_names.OF_LOGITS.values():
+        for path in re.findall(r"model\.(\w+(?:\.\w+)?)", hint):
+            assert operator.attrgetter(path)(model) is not None
+
+
+def test_an_attribute_that_needs_a_fit_says_so() -> None:
+    with pytest.raises(AttributeError, match="fit"):
+        pn.MNL().coefficients  # noqa: B018
+    assert not hasattr(pn.MNL(), "__array__")
+
+
+def test_blanks_of_an_alternative_need_its_availability() -> None:
+    table = WIDE.set_column(2, "price_bus", pa.array([1.0, None, 3.0]))
+    table = table.set_column(table.column_names.index("time_bus"), "time_bus", pa.array([3.0, float("nan"), 1.0]))
+    roles: dict[str, Any] = {
+        "alternatives": ["bus", "car"],
+        "features": {"price": "price_{alternative}", "time": "time_{alternative}"},
+        "chosen": "choice",
+    }
+    with pytest.raises(pn.PcmcNetError) as error:
+        pn.ChoiceData.from_wide(table, **roles)
+    for word in ("'bus'", "'price_bus', 'time_bus'", "row 1; 1 such row", "available='available_{alternative}'"):
+        assert word in str(error.value)
+    marked = table.append_column("available_bus", pa.array([1, 0, 1])).append_column("available_car", pa.array([1] * 3))
+    data = pn.ChoiceData.from_wide(marked, available="available_{alternative}", **roles)
+    assert data.sizes.tolist() == [2, 1, 2]
+
+
+def test_a_function_that_is_not_finite_names_the_term_and_the_row() -> None:
+    pn.term("root_above_100", lambda x: (x - 100).sqrt())
+    with pytest.raises(pn.PcmcNetError, match=r"root_above_100\(price\): .* nan for .* in row 0 \(choice set 1\)"):
+        pn.MNL(formula="root_above_100(price)").fit(intercity.read()[:5])
+
+
+def test_repeated_answers_to_a_task_are_refused() -> None:
+    plan = pn.design({"price": [1, 2, 3], "brand": ["A", "B"]}, tasks=4, starts=1)
+    answers = plan.simulate(2).to_pydict()
+    answers = {name: [*values, values[2]] for name, values in answers.items()}
+    with pytest.raises(pn.PcmcNetError, match="person 1 answers task 3 of version 1 again, after row 3") as error:
+        plan.to_choice_data(answers)
+    assert "remove the repeated rows" in str(error.value)

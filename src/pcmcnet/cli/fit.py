@@ -107,6 +107,11 @@ def fit(
         from pcmcnet.models import Ensemble
 
         estimator = Ensemble(single, ensemble, resample=resample)
+    if device not in ("auto", "cpu") and not single.uses_device:
+        from pcmcnet.training.device import resolve_device
+
+        resolve_device(device)
+        print_message(f"{model} is fitted on the CPU: --device {device} has no effect.")
     # 2. Read the column roles, and check that the options fit together.
     schema = arguments.schema_of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):

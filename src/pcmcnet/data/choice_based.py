@@ -25,6 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from pcmcnet.arrays import Ints
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
@@ -33,6 +34,7 @@ STRATUM = "sampling_stratum"  # kept column with the choice, by which the sets w
 _SUM_ROUNDING = 1e-3  # shares are often written in per cent with one decimal
 
 
+@suggests_arguments()
 def wesml(data: ChoiceData, shares: Mapping[str, float]) -> ChoiceData:
     """Weight a choice-based sample so that the shares of the choices are those of the population.
 

@@ -785,6 +785,7 @@ class ChoiceData:
         """
         return data_frame(long_table(self), integer_objects=True)
 
+    @suggests_arguments(call="data.subset([0, 1])")
     def subset(self, index: ArrayLike) -> ChoiceData:
         """Return the selected sets, as if the table had only the rows of these sets.
 

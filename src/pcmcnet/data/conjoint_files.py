@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 from pcmcnet.storage import as_path
@@ -29,6 +30,7 @@ NONE_LABEL = "none"  # of rows of pn.design, which answers call 0
 NONE_OPTIONS = (0, 1)  # without and with "none"; dual responses are not supported
 
 
+@suggests_arguments(call="read_cho('survey.cho')")
 def read_cho(path: str | Path, attributes: Mapping[str, Sequence[str]] | Sequence[str] | None = None) -> pa.Table:
     """Read a Sawtooth CHO file as a long table.
 
@@ -151,6 +153,7 @@ def _labelled(
     return columns
 
 
+@suggests_arguments()
 def join_survey(
     design: Any,
     answers: Any,

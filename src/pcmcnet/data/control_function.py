@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
@@ -166,6 +167,7 @@ class ControlFunction(SummaryMixin):
         return data_frame(table, index="regressor", instead="coefficients and covariance")
 
 
+@suggests_arguments()
 def control_function(data: ChoiceData, price: str, *, instruments: Sequence[str]) -> ControlFunction:
     """Estimate the first stage of a control function: regress an endogenous price on instruments.
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
@@ -150,6 +150,7 @@ class ChoiceHistory:
         return result.subset(remaining)
 
 
+@suggests_arguments()
 def history(
     data: ChoiceData,
     *,

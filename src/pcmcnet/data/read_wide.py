@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from pcmcnet.data.columns.arrays import array_to_numpy
 from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.files.tabular import names_of, read_table
 from pcmcnet.data.schema import LONG_FORM_COLUMNS, Label, Schema, label_of, labels_of, require_distinct
@@ -74,6 +76,8 @@ def to_long(
     by_role = (("choice_set", choice_set), ("chosen", chosen), ("worst", worst))
     single: Places = {role: [column] for role, column in by_role if column is not None}
     arrow = _read(table, schema, set_columns, {**places, **single}, text_roles)
+    if available is None and schema.missing == "error":
+        _require_offered(arrow, codes, {name: places[name] for name in features})
     # 3. Repeat the columns of a set for each alternative, and interleave those of the alternatives.
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
     labels = np.tile(np.arange(len(codes), dtype=np.int32), arrow.num_rows)
@@ -194,6 +198,35 @@ def _read(table: Any, schema: Schema, set_columns: list[str], places: Places, te
     ids = [column for name, row in sources.items() if name in schema.id_columns for column in row]
     columns = dict.fromkeys(column for row in sources.values() for column in row)
     return read_table(table, list(columns), text=text, ids=ids)
+
+
+def _require_offered(
+    arrow: pa.Table, codes: Mapping[str, Any], features: Mapping[str, list[str | float | None]]
+) -> None:
+    """Raise SchemaError if all columns of an alternative are blank in a row: it was probably not available there."""
+    for k, label in enumerate(codes):
+        columns = [row[k] for row in features.values() if isinstance(row[k], str)]
+        if not columns:
+            continue
+        is_blank = np.logical_and.reduce([_is_blank(arrow[column]) for column in columns])
+        if is_blank.any():
+            rows, listed = np.flatnonzero(is_blank), ", ".join(map(repr, columns))
+            verb = "is blank" if len(columns) == 1 else "are blank"
+            raise SchemaError(
+                f"alternative {label!r}: {listed} {verb} in row {rows[0]}; {such_rows(len(rows))}. If the alternative "
+                f"was not available there, add a column for each alternative that is 1 if it was and 0 if not, such as "
+                f"'available_{label}', and pass available='available_{{alternative}}'; otherwise fill in the values, "
+                f"or declare missing='indicator'.",
+                command_line=f"alternative {label!r}: {listed} {verb} in row {rows[0]}; {such_rows(len(rows))}. If the "
+                f"alternative was not available there, add a column for each alternative that is 1 if it was and 0 if "
+                f"not, such as 'available_{label}', and write available = \"available_{{alternative}}\" under [wide] "
+                f"in the file of --schema; otherwise fill in the values, or add --missing indicator.",
+            )
+
+
+def _is_blank(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return True where a column has no value, or NaN."""
+    return array_to_numpy(column.is_null(nan_is_null=True).combine_chunks().cast(pa.int8())).astype(np.bool_)
 
 
 def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str) -> pa.ChunkedArray:

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult, local_search, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
@@ -349,6 +349,7 @@ Revenue = str | Sequence[float] | Mapping[Any, float]
 Goal = Callable[[Bools, Ints], Floats]
 
 
+@suggests_arguments()
 def optimise_offer(
     model: ChoiceModel,
     catalogue: Any,
@@ -622,6 +623,7 @@ class Frontier(TableMixin):
         return [["size", "expected revenue", "% of maximum", "offer"], *rows, *(["note", note] for note in notes)]
 
 
+@suggests_arguments()
 def offer_frontier(
     model: ChoiceModel,
     catalogue: Any,

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pcmcnet.arrays import Bools, Floats
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data.files.sources import open_stream
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.decisions.branch_and_bound import SearchResult, local_search, starting_offers
@@ -136,6 +136,7 @@ class WrittenOffers(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+@suggests_arguments()
 def write_offers(
     model: ChoiceModel,
     catalogue: Any,
@@ -314,6 +315,7 @@ class Offers:
         return as_path(path)
 
 
+@suggests_arguments()
 def optimise_offers(
     model: ChoiceModel,
     catalogue: Any,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data.control_function import residual_name
 from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult
 from pcmcnet.decisions.catalogue import Catalogue
@@ -137,6 +137,7 @@ class Prices(ToDictMixin, TableMixin):
 # -- Optimise prices ---------------------------------------------------------------------------------------------------
 
 
+@suggests_arguments()
 def optimise_prices(
     model: ChoiceModel,
     catalogue: Any,

@@ -278,7 +278,8 @@ class ChoiceDesign(FormatsMixin):
         Raises
         ------
         InputError
-            If an answer refers to a task or an alternative that is not in the design.
+            If an answer refers to a task or an alternative that is not in the design, or repeats an answer of the
+            person to the same task.
         """
         table = read_table(answers, ["person", "version", "task", "choice"])
         rows, choice = self._answered_tasks(table)
@@ -316,7 +317,8 @@ class ChoiceDesign(FormatsMixin):
         Raises
         ------
         InputError
-            If an answer refers to a task or an alternative that is not in the design.
+            If an answer refers to a task or an alternative that is not in the design, or repeats an answer of the
+            person to the same task.
         """
         return ChoiceData.from_long(
             self.to_long(answers),
@@ -333,8 +335,9 @@ class ChoiceDesign(FormatsMixin):
         places = {pair: row for row, pair in enumerate(zip(self.version.tolist(), self.task.tolist(), strict=True))}
         labels = {label: place for place, label in enumerate(self.labels)}
         rows, choices = np.empty(table.num_rows, np.int64), np.empty(table.num_rows, np.int64)
-        answers = zip(*(table[name].to_pylist() for name in ("version", "task", "choice")), strict=True)
-        for row, (version, task, choice) in enumerate(answers):
+        first_rows: dict[tuple[Any, ...], int] = {}
+        answers = zip(*(table[name].to_pylist() for name in ("person", "version", "task", "choice")), strict=True)
+        for row, (person, version, task, choice) in enumerate(answers):
             if (version, task) not in places:
                 raise InputError(
                     f"answers, row {row + 1}: expected a version from 1 to {self.versions} and a task from 1 to "
@@ -344,6 +347,13 @@ class ChoiceDesign(FormatsMixin):
                 raise InputError(
                     f"answers, row {row + 1}: expected a choice among {', '.join(labels)}, got {choice!r}. Leave out "
                     "unanswered tasks."
+                )
+            first = first_rows.setdefault((person, version, task), row)
+            if first < row:
+                raise InputError(
+                    f"answers, row {row + 1}: person {person!r} answers task {task} of version {version} again, after "
+                    f"row {first + 1}. Expected one answer to each task: remove the repeated rows, or give each person "
+                    f"an own id."
                 )
             rows[row], choices[row] = places[version, task], labels[str(choice)]
         return rows, choices

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.designs.attributes import (
     Attributes,
     Coding,
@@ -53,6 +53,7 @@ MAX_UTILITY = 30.0  # of a column at the prior; choices are certain at larger on
 MAX_SINGULAR = 1e8  # errors above this multiple of the scale mean that a coefficient is not identified
 
 
+@suggests_arguments(call="design({'price': [10, 20, 30], 'brand': ['A', 'B']})")
 def design(
     attributes: Attributes,
     *,

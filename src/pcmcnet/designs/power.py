@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.designs.choice_design import ChoiceDesign
 from pcmcnet.designs.context_terms import chain_probabilities, context_terms
 from pcmcnet.errors import InputError, did_you_mean
@@ -179,6 +179,7 @@ class DesignPower(FormatsMixin):
         return f"DesignPower({self.target}, {len(self.rows)} numbers of respondents; print it to see the table)"
 
 
+@suggests_arguments()
 def design_power(
     plan: ChoiceDesign,
     target: str,

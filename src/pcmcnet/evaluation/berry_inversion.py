@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.data.columns.ragged import spread, sum_by_set
@@ -152,6 +153,7 @@ class BerryEstimates(SummaryMixin):
         return data_frame(table, index="coefficient", instead="coefficients and standard_errors")
 
 
+@suggests_arguments()
 def berry_inversion(
     data: ChoiceData, price: str = "price", *, instruments: Sequence[str], outside: str = "none"
 ) -> BerryEstimates:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.resampling import resample
 from pcmcnet.errors import ConfigError, InputError, TrainingError
@@ -309,6 +309,7 @@ class BootstrapErrors(FormatsMixin):
         return str(self)
 
 
+@suggests_arguments()
 def bootstrap_errors(
     model: ChoiceModel,
     data: Any,

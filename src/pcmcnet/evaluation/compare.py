@@ -29,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.chunked_data import ChunkedData, read_chunked
 from pcmcnet.data.schema import Schema
@@ -241,6 +241,7 @@ def _digest(metrics: Mapping[str, Floats], text: str) -> str:
 # -- Compare -----------------------------------------------------------------------------------------------------------
 
 
+@suggests_arguments(call="compare([MNL(), PCMCNet()], data)")
 def compare(
     models: Mapping[str, ChoiceModel] | Sequence[ChoiceModel | str],
     data: ChoiceData | ChunkedData,

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import p_values
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
@@ -184,6 +184,7 @@ class DerivedEstimates(FormatsMixin):
         return str(self)
 
 
+@suggests_arguments(call="delta(model, 'time / price')")
 def delta(
     model: LogitModel,
     expressions: str | Sequence[str] | Mapping[str, str],

@@ -38,7 +38,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.concurrency import raise_if_interrupted
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.control_function import ControlFunction
@@ -362,6 +362,7 @@ def fit_replicate(
     return replicate
 
 
+@suggests_arguments(call="bootstrap(model, data, lambda model: model.coefficients['time'])")
 def bootstrap(
     model: ChoiceModel,
     data: Any,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
 from pcmcnet.evaluation.report import FIT_STATISTICS, TRAINING_STATISTICS, fit_statistics
@@ -115,6 +116,7 @@ class ModelTable(FormatsMixin):
 _FRAME = ("model", "part", *EstimateRow._fields)
 
 
+@suggests_arguments(call="table([model])")
 def table(
     models: ChoiceModel | Sequence[ChoiceModel] | Mapping[str, ChoiceModel],
     names: Sequence[str] | None = None,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import ChunkedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
@@ -232,6 +233,7 @@ class Report(ToDictMixin, NotebookMixin):
         return rows
 
 
+@suggests_arguments()
 def evaluate(
     model: Predictor,
     data: ChoiceData | ChunkedData | Any,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.data.history import ChoiceHistory, Past, choice_numbers
@@ -26,6 +26,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import predicted_log_p, require_predictor
 
 
+@suggests_arguments()
 def predict_sequence(
     model: Any, data: ChoiceData, history: ChoiceHistory, *, past: Past = None, paths: int = 100, seed: int = 0
 ) -> Floats:

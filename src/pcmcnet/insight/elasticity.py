@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, require_few_pairs, spread
@@ -519,6 +519,7 @@ class Responses(FrameMixin):
         return str(self.table(self.data.schema.alternative if self.individual else None))
 
 
+@suggests_arguments(call="elasticity(model, data, 'price')")
 def elasticity(
     model: Predictor,
     data: Any,

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.files.tabular import read_table
@@ -224,6 +225,7 @@ class Explanation(ReportPartMixin):
         return summary
 
 
+@suggests_arguments()
 def explain(
     model: ChoiceModel,
     data: Any,

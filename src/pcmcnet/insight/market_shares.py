@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.data.files.tabular import read_table
@@ -224,6 +224,7 @@ class ShareSimulator:
         return ShareSensitivity(column, self.names, tuple(changed), np.array(rows))
 
 
+@suggests_arguments()
 def market_shares(
     model: ChoiceModel,
     products: Any,

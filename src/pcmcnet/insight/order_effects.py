@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
@@ -391,6 +391,7 @@ class OrderEffects(ToDictMixin, FormatsMixin):
         return ResultContent(title=title, cells=self.cells, facts=facts, notes=(*largest, *self.notes))
 
 
+@suggests_arguments()
 def order_effects(
     model: Predictor,
     data: Any,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models import HierarchicalMNL
 from pcmcnet.models.logit.design import empty_sets, require_unit
@@ -95,6 +95,7 @@ class PartWorthTable(TableMixin):
         return [heads, *([*r[:2], *(f"{v:.4g}" for v in r[2:6]), percent(r.importance)] for r in self.rows)]
 
 
+@suggests_arguments()
 def part_worth_table(model: HierarchicalMNL, *, rescaled: bool = False) -> PartWorthTable:
     """Return zero-centred part-worths of all levels, and importances of the attributes, over people.
 
@@ -197,6 +198,7 @@ class PersonWillingness:
         return f"PersonWillingness({len(self.persons):,} persons; {', '.join(self.names)})"
 
 
+@suggests_arguments(call="willingness_to_pay_by_person(model, 'price')")
 def willingness_to_pay_by_person(model: HierarchicalMNL, cost: str, level: float = 0.9) -> PersonWillingness:
     """Return the willingness to pay of each person, minus the ratio of a coefficient to the cost coefficient.
 

@@ -60,7 +60,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
+from pcmcnet.checks import require_number, require_word, suggests_arguments
 from pcmcnet.data import ChoiceData, read_chunked
 from pcmcnet.data.columns.arrays import Categorical, Columns, Numeric
 from pcmcnet.data.columns.ragged import spread, sum_by_set
@@ -663,6 +663,7 @@ def _centred_log(shares: Floats, weights: Floats, offsets: Ints) -> Floats:
 # -- Submarkets --------------------------------------------------------------------------------------------------------
 
 
+@suggests_arguments()
 def submarkets(model: Any, data: Any, *, member: int = 1, of_class: int | None = None) -> Submarkets:
     """Describe the factors of a fitted PCMC-Net with a rank: submarkets whose alternatives exchange choices.
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames, is_money
 from pcmcnet.data.columns.ragged import spread
@@ -311,6 +312,7 @@ class WillingnessToPay(TableMixin):
         return [heads, *rows]
 
 
+@suggests_arguments(call="willingness_to_pay(model, data, 'time', 'price')")
 def willingness_to_pay(
     model: Predictor,
     data: Any,

@@ -818,6 +818,7 @@ class MixedMNL(MixedPredictions):
     """
 
     name = "mixed-mnl"
+    uses_device = True
     corrects_samples = "uniform"
     config_class = MixedMNLConfig
 

@@ -183,6 +183,7 @@ class Stacking(ChainModel):
     """
 
     name = "stacking"
+    uses_device = True
     config_class = StackingConfig
     config: StackingConfig
     reads_contents = True

@@ -43,6 +43,7 @@ class Wrapper(ChoiceModel):
     gives = instance_property(lambda wrapper: wrapper._inner().gives)
     order_matters = instance_property(lambda wrapper: wrapper._inner().order_matters)
     reads_contents = instance_property(lambda wrapper: wrapper._inner().reads_contents)
+    uses_device = instance_property(lambda wrapper: wrapper._inner().uses_device)
     shares_batches = instance_property(lambda wrapper: wrapper._inner().shares_batches)
     stops_early = instance_property(lambda wrapper: wrapper._inner().stops_early)
     obeys_signs = instance_property(lambda wrapper: wrapper._inner().obeys_signs)

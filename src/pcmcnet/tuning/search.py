@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.chunked_data import read_chunked
 from pcmcnet.errors import ConfigError, InputError, TrainingError
@@ -60,6 +60,7 @@ class SearchSettings(NamedTuple):
     runner: Runner
 
 
+@suggests_arguments()
 def tune(
     model: ChoiceModel | type[ChoiceModel] | str,
     data: ChoiceData,

@@ -137,7 +137,7 @@ def test_only_first_choices_of_rankings_count() -> None:
 
 
 def test_diversion_is_undefined_if_changed_shares_move_both_ways(driven: ChoiceData) -> None:
-    changes = ["price += 2 where mode == 'car'", "price -= 1 where mode == 'train'"]
+    changes = ["price += 2 where mode == 'car'", "price *= 0.5 where mode == 'train'"]
     model = with_coefficients(MNL(formula="price | 0").fit(driven), -1.0)
     both = scenario(model, driven, changes)
     with pytest.raises(InputError, match="some of the changed alternatives lose share and others gain"):

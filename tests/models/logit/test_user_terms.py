@@ -186,7 +186,7 @@ def test_invalid_definitions_are_refused(arguments: Any, message: str) -> None:
         (lambda x: 3.0, "got float"),
         (lambda x: x.sum(), r"got shape \(\)"),
         (lambda x: x - x.mean(), "depends on other rows"),
-        (lambda x: torch.log(x - 50), "expected finite values, got nan"),
+        (lambda x: torch.log(x - 50), "expected finite values, but the function of the term returns nan"),
         (lambda x: x.no_such_method(), "the term 'f' failed"),
     ],
 )

@@ -26,6 +26,7 @@ _CURRENCY = re.compile(
     r"|rand|ringgit|rubles?|rupees?|won|yen|yuan|zloty)\b"
 )
 _RATE = re.compile(r"/|\bper\b|\ba\b")
+_MONEY_WORDS = {"price", "prices", "fare", "fares", "cost", "costs", "fee", "fees", "toll", "tolls"}
 _ENTRIES = ("name", "unit")
 _MAX_LETTERS = 60  # a name must fit next to an axis
 
@@ -59,6 +60,19 @@ class ColumnNames:
     def unit(self, column: str) -> str:
         """Return the unit of a column, or an empty string if no unit is declared."""
         return self.declared.get(column, ColumnName()).unit
+
+    def is_money(self, column: str) -> bool:
+        """Return True if a column holds amounts of money, by its unit or, without a unit, by the words of its name.
+
+        Examples
+        --------
+        >>> [DEFAULT_NAMES.is_money(column) for column in ("totalPrice", "train_cost", "log_cost", "time")]
+        [True, True, False, False]
+        """
+        if unit := self.unit(column):
+            return is_money(unit)
+        words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", column)}
+        return bool(words & _MONEY_WORDS) and "log" not in words
 
     def label(self, column: str) -> str:
         """Return the display name followed by the unit, for an axis or a table header."""

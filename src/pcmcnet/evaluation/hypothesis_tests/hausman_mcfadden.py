@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
@@ -40,6 +41,7 @@ from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS, Errors
 _MIN_RELATIVE_VARIANCE = 1e-8  # smaller variances of a direction, relative to the largest, count as 0
 
 
+@suggests_arguments(call="hausman_mcfadden(model, data, without='car')")
 def hausman_mcfadden(
     model: ChoiceModel,
     data: Any,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import has_coefficients_of, is_panel_model
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, require_significance
@@ -18,6 +19,7 @@ from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS
 
 
+@suggests_arguments()
 def horowitz(a: LogitModel, b: LogitModel, *, significance: float = 0.05) -> Outcome:
     """Test the logit with the lower adjusted rho-squared against the other one, which does not contain it.
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_word
+from pcmcnet.checks import require_word, suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
@@ -34,6 +34,7 @@ from pcmcnet.models.logit.parameter_bounds import listed, require_identified
 from pcmcnet.models.logit.standard_errors import WEIGHTS_AS_COUNTS, Errors, Estimates
 
 
+@suggests_arguments()
 def score_test(
     model: ChoiceModel,
     data: Any,

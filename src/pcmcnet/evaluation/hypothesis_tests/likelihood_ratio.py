@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Floats
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
@@ -83,6 +84,7 @@ _ZERO_SHARE = "zero["  # share of people whose coefficient is 0: a part of the n
 _NONLINEAR = {"lambda[": "exponents", "scale[": "scales"}  # parameters that a linear utility does not have
 
 
+@suggests_arguments(call="likelihood_ratio(small, large), with two fitted logits")
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
     """Test a restricted logit against a larger logit that contains it, with a likelihood-ratio test.
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
 from pcmcnet.evaluation.predictions import require_training_sets
@@ -55,6 +56,7 @@ class SwaitLouviere(ToDictMixin, FrameMixin):
     __repr__ = __str__
 
 
+@suggests_arguments()
 def swait_louviere(model: ChoiceModel, data: Any, *, significance: float = 0.05) -> SwaitLouviere:
     """Test whether groups of choice sets have the same coefficients up to scale, and then whether scales are equal.
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_word
+from pcmcnet.checks import require_word, suggests_arguments
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import has_coefficients_of, person_log_likelihoods
@@ -37,6 +37,7 @@ _MIN_DIFFERENCE = 1e-9  # smaller differences of log-probabilities are rounding 
 _MIN_DEVIATION = 0.1  # smallest standard deviation of the summed differences for which the test is meaningful
 
 
+@suggests_arguments()
 def vuong(
     a: ChoiceModel, b: ChoiceModel, data: Any, *, correction: Correction = "none", significance: float = 0.05
 ) -> Outcome:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pcmcnet.arrays import Floats
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
 from pcmcnet.models.logit.coefficient_expression import CoefficientExpression
@@ -29,6 +30,7 @@ _EXAMPLE = "a hypothesis such as 'time[car] = time[bus]' or 'cost = -1'"
 _LINEAR = 1e-6  # relative change of a gradient that is rounding error
 
 
+@suggests_arguments(call="wald(model, 'time = 0')")
 def wald(
     model: LogitModel,
     hypotheses: str | Sequence[str],

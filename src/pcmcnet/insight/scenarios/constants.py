@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.insight.scenarios.scenario import read_sets
@@ -21,6 +22,7 @@ from pcmcnet.models.logit.logit_model import LogitModel
 from pcmcnet.models.with_constants import WithConstants, find_constants, require_shares, require_target, solve_constants
 
 
+@suggests_arguments()
 def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, float]) -> ChoiceModel:
     """Return the model with constants (ASCs) that reproduce known market shares on a table.
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.data import ChoiceData, ChunkedData, Schema, read_wide
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, stored_values
 from pcmcnet.data.columns.ragged import consecutive_indices
@@ -438,6 +438,7 @@ class Scenario(FormatsMixin):
 Change = str | Callable[[ChoiceData], Any] | ChoiceData | Mapping[str, Any]
 
 
+@suggests_arguments(call="scenario(model, data, 'price *= 1.1')")
 def scenario(
     model: Predictor,
     data: Any,
@@ -719,8 +720,34 @@ def apply_changes(
     for change in changes:
         offer, step = _apply(offer, change, known)
         require_size(offer.data)
+        require_no_negative_money(first, offer.data, str(step.text))
         steps.append(step)
     return offer, tuple(steps)
+
+
+def require_no_negative_money(before: ChoiceData, after: ChoiceData, change: str | None = None) -> None:
+    """Raise InputError if a change makes amounts of money negative that were at least 0 in the whole table.
+
+    Parameters
+    ----------
+    before, after
+        The table before and after the change.
+    change
+        The change, for the message. Default None: the message does not name it.
+    """
+    names, originals = after.schema.names, {**before.individual, **before.features}
+    for name, column in {**after.individual, **after.features}.items():
+        first = originals.get(name)
+        if not names.is_money(name) or not isinstance(column, Numeric) or not isinstance(first, Numeric):
+            continue
+        least = float(np.nanmin(column.values, initial=np.inf))
+        if least < 0 <= np.nanmin(first.values, initial=np.inf):
+            prefix = "" if change is None else f"change {change!r}: "
+            amount = f"{least:,.2f} {names.unit(name)}".rstrip()
+            raise InputError(
+                f"{prefix}{names[name]} would be negative: down to {amount}. Subtract less, or change it by a factor, "
+                f"as in '{name} *= 0.9'."
+            )
 
 
 def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple[ScenarioOffer, AppliedChange]:

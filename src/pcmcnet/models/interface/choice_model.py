@@ -31,6 +31,7 @@ from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.ragged import argmax_by_set
 from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
+from pcmcnet.models.interface.attribute_names import missing_attribute
 from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
 from pcmcnet.models.interface.options import changed_options, make_config, with_parameters
@@ -237,6 +238,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     streams: ClassVar[bool] = False  # whether the model can be fitted to a table larger than memory
     shares_batches: ClassVar[bool] = False  # whether several processes can share the batches of a fit
     shares_tasks: ClassVar[bool] = False  # whether a fit has independent tasks that several processes can share
+    uses_device: ClassVar[bool] = False  # whether a fit can use a GPU; otherwise it uses the CPU on every machine
     reads_contents: ClassVar[bool] = False  # whether the model uses columns such as texts, images and vectors
     is_logit: ClassVar[bool] = False  # whether IIA holds: the odds of two alternatives are the same in every set
     obeys_signs: ClassVar[bool] = False  # whether a fit obeys the expected signs that the table declares
@@ -270,6 +272,15 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     def __repr__(self) -> str:
         options = {**changed_options(self.config), **self.extras}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
+
+    if not TYPE_CHECKING:  # type checkers report unknown attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property raised AttributeError, such as NotFittedError: raise it again
+                return object.__getattribute__(self, name)
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}.")
+            raise missing_attribute(self, name)
 
     def _repr_html_(self) -> str:
         """Return the state of the model and its options, those that differ from the defaults first."""
@@ -499,7 +510,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
-    @suggests_arguments(_OTHER_FIT_ARGUMENTS)
+    @suggests_arguments(_OTHER_FIT_ARGUMENTS, call="model.fit(train), with choice sets from ChoiceData.from_long")
     def fit(
         self,
         train: Sets,
@@ -594,6 +605,10 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         if valid is not None:
             require_part(valid, "valid")
         require_device_name(device)
+        if device not in ("auto", "cpu") and not self.uses_device:
+            from pcmcnet.training.device import resolve_device
+
+            resolve_device(device)  # raises if there is no such device, as in a model that uses it
         train, valid = self._in_memory(train, valid)
         self._require_corrected_samples(train, valid)
         if not self.reads_contents:
@@ -674,6 +689,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             Training part, and validation part or None.
         """
 
+    @suggests_arguments(call="model.predict_log_proba(data)")
     def predict_log_proba(self, data: Any) -> Floats:
         """Return log-probabilities, one per row of the table.
 
@@ -691,6 +707,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """
         return log_proba(self, data)
 
+    @suggests_arguments(call="model.predict_proba(data)")
     def predict_proba(self, data: Any) -> Floats:
         """Return probabilities, one per row of the table.
 
@@ -725,6 +742,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         sets = self._read(data)
         return in_row_order(sets, self._scores(sets), data)
 
+    @suggests_arguments(call="model.predict(data)")
     def predict(self, data: Any) -> NDArray[Any]:
         """Return the best alternative of each choice set.
 
@@ -747,6 +765,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             return sets.labels.take(best).plain()
         return np.where(sets.rows[best] < sets.n_rows - sets.added, sets.rows[best], -1)
 
+    @suggests_arguments(call="model.chosen_probabilities(data)")
     def chosen_probabilities(self, data: Any) -> Floats:
         """Return the probability of the chosen alternative of each choice set.
 
@@ -779,7 +798,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         log_p: Floats = self._checked_log_proba(sets)[sets.offsets[:-1] + sets.require_chosen("a prediction")]
         return log_p
 
-    @suggests_arguments({"y": "The choices are a column of the table: write score(data)"})
+    @suggests_arguments({"y": "The choices are a column of the table: write score(data)"}, call="model.score(data)")
     def score(self, data: Any) -> float:
         """Return the weighted mean log-likelihood per choice set.
 
@@ -812,6 +831,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             )
         return total / weight
 
+    @suggests_arguments(call="model.save('model')")
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a new folder, which ``pcmcnet.load`` reads.
 

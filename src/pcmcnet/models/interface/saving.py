@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from pcmcnet.checks import suggests_arguments
 from pcmcnet.data import Schema
 from pcmcnet.data.describe import require_description
 from pcmcnet.errors import ArtifactError, ConfigError, UndefinedTermError, did_you_mean, printable
@@ -353,6 +354,7 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
         raise
 
 
+@suggests_arguments(call="load('model')")
 def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, digest: str | None = None) -> ChoiceModel:
     """Load a model that was saved by ``model.save``, after checking the hashes of all files except README.md.
 

@@ -356,7 +356,8 @@ class Design:
         # 3. The names of the columns: apply the design to a table without rows.
         design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), (), by_term=by_term)
         for factor in {f for t in terms.terms for f in t.factors if f.is_user_term}:
-            user_term(str(factor.function)).require_valid(_user_columns(factor, data, codes), str(factor))
+            defined, columns = user_term(str(factor.function)), _user_columns(factor, data, codes)
+            defined.require_valid(columns, str(factor), partial(_row_name, data))
         no_rows = data.subset([])
         names = design._build(no_rows)[1]
         if not names:
@@ -649,6 +650,11 @@ def _column(name: str, data: ChoiceData) -> Column:
     """Return a column with a value for each alternative."""
     column = find_column(name, data)
     return column if name in data.features else column.take(data.set_of_alternative)
+
+
+def _row_name(data: ChoiceData, row: int) -> str:
+    """Return the row of the table and the choice set of an alternative, for messages."""
+    return f"row {data.rows[row]} (choice set {data.set_ids[data.set_of_alternative[row]]})"
 
 
 def _user_columns(factor: Factor, data: ChoiceData, codes: Mapping[str, Code]) -> list[Floats]:  # -> k x (N,)

@@ -326,6 +326,12 @@ def require_identified(
             f"{len(constant)} such column{'s' * (len(constant) > 1)}: {listed(constant)}. "
             f"Leave {'them' if len(constant) > 1 else 'it'} out of the formula."
         )
+    if dependent and len(z) < len(names):
+        raise InputError(
+            f"the training part has only {len(z)} alternatives that were not chosen, which cannot identify "
+            f"{len(names)} coefficients: {listed(names)}. One choice set is never enough: fit to a table with many "
+            f"more choice sets than coefficients, or to fewer columns."
+        )
     if dependent:
         column, basis = dependent[0]
         raise InputError(

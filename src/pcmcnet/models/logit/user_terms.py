@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number
-from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.checks import require_number, suggests_arguments
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, such_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,16 +82,20 @@ class UserTerm:
             raise InputError(f"the term {self.name!r}: expected a tensor with a value for each of {n} rows, got {got}.")
         return value.to(torch.float64), leaves
 
-    def require_valid(self, columns: Sequence[Floats], text: str) -> None:
-        """Raise InputError if a value is not finite, or depends on the values in other rows."""
+    def require_valid(self, columns: Sequence[Floats], text: str, name_row: Callable[[int], str]) -> None:
+        """Raise InputError if a value is not finite, or depends on the values in other rows.
+
+        ``text`` is the term in the formula, and ``name_row`` returns the name of a row, for the message.
+        """
         start = list(self.parameters.values())
         values = self.values(columns, start)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             at = ", ".join(f"{column[bad[0]]:g}" for column in columns)
             raise InputError(
-                f"{text}: expected finite values, got {values[bad[0]]} at {at}; {bad.size} such rows. Change the "
-                f"function, the starting values of its parameters, or the column."
+                f"{text}: expected finite values, but the function of the term returns {values[bad[0]]} for {at} in "
+                f"{name_row(int(bad[0]))}; {such_rows(bad.size)}. Change the function, the starting values of its "
+                f"parameters, or the column."
             )
         half = (len(values) + 1) // 2
         if not np.allclose(self.values([column[:half] for column in columns], start), values[:half], rtol=_ROUNDING):
@@ -104,6 +108,7 @@ class UserTerm:
 _USER_TERMS: dict[str, UserTerm] = {}
 
 
+@suggests_arguments(call="term('saturation', lambda x: 1 - torch.exp(-x))")
 def term(name: str, function: Callable[..., Any], parameters: Mapping[str, float] | None = None) -> UserTerm:
     """Define a transformation of columns for the formulas of logit models.
 

@@ -132,6 +132,7 @@ class NeuralModel(ChoiceModel):
 
     stops_early = True
     streams = True
+    uses_device = True
     shares_batches = True
     reads_contents = True
     config: NetworkConfig
