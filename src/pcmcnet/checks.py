@@ -164,6 +164,11 @@ class _Arguments:
 
     def require_complete(self, args: tuple[object, ...], names: Collection[str]) -> None:
         """Raise ArgumentError if an argument without a default is missing."""
+        if self.is_method and args and not hasattr(args[0], self.function):
+            raise ArgumentError(
+                f"{self.function} was called on a class, not on a model: create the model first, as in "
+                f"MNL().{self.function}(...)."
+            )
         passed = {*self.by_position[: len(args) - self.is_method], *names}
         missing = [name for name in self.required if name not in passed]
         if missing:

@@ -66,6 +66,23 @@ def written_out(offered: bool = False, labels: bool = False) -> ChoiceData:
     )
 
 
+def test_the_data_frame_has_a_row_for_each_pair_with_the_item() -> None:
+    """The first chooser is offered a and b, the second a, c and d, the third a and d."""
+    frame = visits(offered="open").to_frame()
+    assert frame["item"].tolist() == ["a", "b", "a", "c", "d", "a", "d"]
+    assert frame["choice_set"].tolist() == [0, 0, 1, 1, 1, 2, 2]
+    assert frame["distance"].tolist() == [1.0, 2.0, 8.0, 1.0, 3.0, 4.0, 1.0]
+    assert visits(offered="open", labels=True).to_frame()["shop"].tolist() == frame["item"].tolist()
+
+
+def test_a_data_frame_of_a_large_product_is_refused() -> None:
+    large = replace(visits(), max_bytes=100)
+    with pytest.raises(InputError, match=r"3 choosers and 4 items would have 12 rows: write data.subset\(") as error:
+        large.to_frame()
+    assert "data.sample_alternatives(20).to_frame()" in str(error.value)
+    assert len(large.subset([0]).read().to_frame()) == 4
+
+
 # -- The product -------------------------------------------------------------------------------------------------------
 
 

@@ -177,7 +177,7 @@ def test_a_group_of_missing_columns_is_refused(changes: dict[str, Any], message:
         ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such row. Drop"),
         ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that identify the alternatives"),
         ({"car_time": [[1], [2]]}, "feature 'time': expected columns of the same type, got"),
-        ({"car_time": [1.0, np.nan]}, "alternative 'car': 'car_time' is blank in row 1; 1 such row. If the alternative"),
+        ({"car_time": [1.0, np.nan]}, "alternative 'car': 'car_time' is blank in row 1; 1 such row. If the"),
         ({"car_time": [1.0, np.inf]}, r"column 'time', row 2 \(choice set 1\): expected a finite number"),
     ],
 )

@@ -281,6 +281,33 @@ class CatalogueData(ChunkedData):
             )
         return self.read()
 
+    def to_frame(self) -> Any:
+        """Return the product as a pandas data frame in long form.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each pair of a chooser and an item that is offered, with the columns of
+            :meth:`ChoiceData.to_frame`. If the items are not labels, their ids are in a further column, ``item``.
+
+        Raises
+        ------
+        InputError
+            If the product would take more than 1 GiB. ``data.subset(...).to_frame()`` returns some choosers, and
+            ``data.sample_alternatives(n).to_frame()`` some items of each choice set.
+        """
+        if not self.fits:
+            raise InputError(
+                f"a data frame of {len(self):,} choosers and {self.n_items:,} items would have {self.n_rows:,} rows: "
+                f"write data.subset(range(100)).to_frame() for some choosers, or "
+                f"data.sample_alternatives(20).to_frame() for some items of each choice set."
+            )
+        frame = self.read().to_frame()
+        if self.schema.alternative is None:
+            name = next(name for name in ("item", "item id", "id of the item") if name not in frame)
+            frame.insert(1, name, self.ids_of_rows(np.arange(self.n_rows)))
+        return frame
+
     def ids_of_rows(self, rows: Ints) -> NDArray[Any]:
         """Return the ids of the items in some rows of the product.
 

@@ -89,7 +89,9 @@ def wesml(data: ChoiceData, shares: Mapping[str, float]) -> ChoiceData:
         raise InputError(f"shares: expected a share for each chosen label, but {missing[0]!r} has none.")
     total = sum(population.values())
     if abs(total - 1) > _SUM_ROUNDING:
-        raise InputError(f"shares: expected shares that sum to 1, got a sum of {total:g}.")
+        raise InputError(
+            f"shares: expected shares that sum to 1, got a sum of {total:g}. Divide each share by their sum."
+        )
     # 3. Multiply the weights.
     ratios = np.array([population[name] / total / sample[name] if name in sample else 1.0 for name in names])
     strata = data.labels.take(data.offsets[:-1] + chosen)

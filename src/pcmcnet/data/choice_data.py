@@ -82,6 +82,16 @@ _OTHER_SPLIT = {
     **dict.fromkeys(["random_state", "random_seed"], "Write seed=0"),
     **dict.fromkeys(["stratify", "groups"], "Name a column whose groups stay together: by='COLUMN'"),
 }
+_FRAME = "data.to_frame(), a data frame with the rows of the table"
+_OTHER_ATTRIBUTES = {
+    **dict.fromkeys(["columns", "dtypes", "info", "iloc", "loc", "head", "tail", "values", "groupby", "query"], _FRAME),
+    **dict.fromkeys(["drop", "merge", "rename", "to_numpy", "to_csv", "to_pandas", "sample", "plot", "data"], _FRAME),
+    **dict.fromkeys(["y", "target", "choice", "choices"], "data.chosen, the position of the choice in each set"),
+    **dict.fromkeys(["X", "x", "inputs"], "data.features and data.individual, which map names to columns"),
+    **dict.fromkeys(["alternatives", "classes_", "classes"], "data.labels.categories, the labels of the alternatives"),
+    **dict.fromkeys(["train_test_split", "random_split"], "train, test = data.split((0.8, 0.2))"),
+    **dict.fromkeys(["fit", "evaluate"], "model.fit(data), or pn.evaluate(model, data)"),
+}
 
 
 def _refuses_tables(kind: type[U]) -> type[U]:
@@ -453,6 +463,7 @@ class ChoiceData:
         return cls(**read_long.read_long(table_, schema, folder=folder_of(table)))
 
     @classmethod
+    @suggests_arguments(call="from_catalogue(choosers, catalogue, item='COLUMN', chosen='COLUMN')")
     def from_catalogue(
         cls,
         choosers: Any,
@@ -642,6 +653,19 @@ class ChoiceData:
         """Return the sets selected by a slice, a list of positions or a mask, as :meth:`subset` does."""
         first = index[0] if isinstance(index, tuple) and index[1:] == (Ellipsis,) else index  # NumPy-style data[i, ...]
         return self.subset(np.arange(len(self))[first] if isinstance(first, slice) else first)
+
+    if not TYPE_CHECKING:  # type checkers report unknown attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property raised AttributeError: raise it again
+                return object.__getattribute__(self, name)
+            remedy = ""
+            if not name.startswith("_"):
+                if name in {**self.features, **self.individual, **self.keep}:
+                    remedy = f" Write data.to_frame()[{name!r}] for the values of a column."
+                elif name in _OTHER_ATTRIBUTES:
+                    remedy = f" Write {_OTHER_ATTRIBUTES[name]}."
+            raise AttributeError(f"'ChoiceData' has no attribute {name!r}.{remedy}")
 
     __iter__ = None  # not iterable: there is no object for a single set
 

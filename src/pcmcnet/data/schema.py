@@ -199,7 +199,8 @@ class Schema:
         for name in _SINGLE:
             value = getattr(self, name)
             if not (isinstance(value, str) or (value is None and name != "choice_set")):
-                raise SchemaError(f"{name} must be the name of a column, got {value!r}.")
+                got = repr(value) if isinstance(value, list | tuple | int | float | None) else type(value).__name__
+                raise SchemaError(f"{name} must be the name of a column, got {got}. Write {name}='COLUMN'.")
         if self.outside is not None and not (isinstance(self.outside, str) and self.outside.strip()):
             raise SchemaError(f"outside must be the name of an alternative, got {self.outside!r}.")
         if self.outside_feature is not None and self.outside_feature not in self.features:

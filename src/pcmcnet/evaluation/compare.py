@@ -433,12 +433,14 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
             f"models: expected a list of models, such as [MNL(), PCMCNet()] or ['mnl', 'pcmcnet'], or a mapping from "
             f"labels to models, got {models!r}."
         )
+    models = {label: model_class(model)() if isinstance(model, str) else model for label, model in models.items()}
     for label, model in models.items():
         if not isinstance(label, str) or not label.strip() or not label.isprintable():
             raise InputError(f"models: expected a printable label for each model, got {label!r}.")
         if not isinstance(model, ChoiceModel):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-            raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.")
+            remedy = f" Write {model.__name__}()." if isinstance(model, type) else ""
+            raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.{remedy}")
         unfitted_copy(model)
     return dict(models)
 

@@ -460,7 +460,10 @@ def bootstrap(
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
     if not callable(statistic):
-        raise InputError(f"statistic: expected a function of a model, got {type(statistic).__name__}.")
+        raise InputError(
+            f"statistic: expected a function of a model, such as lambda model: model.coefficients['time'], "
+            f"got {type(statistic).__name__}."
+        )
     sets = require_training_sets(model, data)
     _require_first_stage(first_stage, sets)
     groups, unit, n_units = resampled_units(sets, by)

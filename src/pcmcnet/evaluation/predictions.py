@@ -48,10 +48,14 @@ def gives_of(model: Any) -> Gives:
 def require_predictor(model: Any) -> None:
     """Raise InputError if the model has no method ``predict_log_proba``."""
     if not callable(getattr(model, "predict_log_proba", None)):
-        order = " The model comes first, then the data." if isinstance(model, ChoiceData) else ""
-        raise InputError(
-            f"model: expected an object with a predict_log_proba method, got {type(model).__name__}.{order}"
-        )
+        remedy = " Fit one first, as in pn.MNL().fit(train), or load one: pn.load('model')."
+        if isinstance(model, ChoiceData):
+            remedy = " The model comes first, then the data."
+        got = type(model).__name__
+        raise InputError(f"model: expected an object with a predict_log_proba method, got {got}.{remedy}")
+    if isinstance(model, type):
+        name = model.__name__
+        raise InputError(f"model: expected a fitted model, got the class {name}. Write {name}().fit(train).")
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:

@@ -202,10 +202,14 @@ class MixedMNLConfig(LogitConfig):
             raise ConfigError(f"antithetic draws need an even number of draws, got {self.draws}.")
 
 
+_EXAMPLES = {"random": "{'price': 'lognormal', 'time': 'normal'}"}
+
+
 def _checked_words(option: str, mapping: Any) -> dict[str, str]:
     """Return the option as a dict. Raise ConfigError unless it maps strings to strings."""
     if not (isinstance(mapping, Mapping) and all(isinstance(word, str) for pair in mapping.items() for word in pair)):
-        raise ConfigError(f"{option} must map names to strings, got {mapping!r}.")
+        example = f", as in {_EXAMPLES[option]}" if option in _EXAMPLES else ""
+        raise ConfigError(f"{option} must map names to strings{example}, got {mapping!r}.")
     return dict(mapping)
 
 

@@ -200,6 +200,10 @@ def require_shares(shares: Any) -> dict[str, float]:
     if not isinstance(shares, Mapping) or not shares:
         raise ConfigError(f"shares: expected the known share of each label, as in {{'car': 0.6, ...}}, got {shares!r}.")
     for label, share in shares.items():
+        if isinstance(share, int | float) and 1 < share <= 100:
+            raise ConfigError(
+                f"the share of {label!r} must be at most 1, got {share}: write {share / 100:g} for {share}%."
+            )
         require_number(f"the share of {label!r}", share, low=0, high=1, open_low=True)
     total = sum(shares.values())
     if abs(total - 1) > _SUM_TOLERANCE:

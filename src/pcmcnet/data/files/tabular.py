@@ -105,7 +105,7 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
         if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
             raise SchemaError(
                 f"expected a path, a mapping of arrays or a data frame (pandas, polars, pyarrow, ...), "
-                f"got {type(table).__name__}."
+                f"got {type(table).__name__}.{_as_a_frame(table)}"
             )
         present = [name for name in frame.collect_schema().names() if isinstance(name, str)]
         requested = present if columns is None else list(columns)
@@ -127,6 +127,15 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
     except Exception as error:  # each library has its own exceptions
         remedy = " Rename or drop all but one." if "unique column names" in str(error) else ""
         raise SchemaError(f"the data frame cannot be read: {one_line(error)}.{remedy}") from error
+
+
+def _as_a_frame(table: Any) -> str:
+    """Return how to make a data frame of an object that is none, as a sentence, or nothing."""
+    if isinstance(table, list | tuple):
+        return " Write pandas.DataFrame(rows), with a name for each column."
+    if isinstance(table, np.ndarray):
+        return " Write pandas.DataFrame(array, columns=[...]), with the names of the columns."
+    return " Write data.to_frame()." if hasattr(table, "to_frame") else ""
 
 
 def _require_outside_index(columns: Sequence[str], present: Sequence[str], table: Any) -> None:
