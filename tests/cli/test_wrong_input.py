@@ -186,6 +186,10 @@ BAD_COMMANDS: dict[str, tuple[str, list[str]]] = {
     "fit TABLE --set verbose=1 -o m": ("'verbose'", ["-v"]),
     "fit TABLE --device gpu -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
     "fit TABLE --device gpu --model mnl -o m": ("no device 'gpu'", ["write 'cuda'", "'cpu'"]),
+    "fit TABLE --features ['price'] -o m": ("--features", ["without brackets and quotes", "price,time"]),
+    "fit TABLE --model mixed-mnl --set random=price -o m": ("random", ["random=price:lognormal,time:normal"]),
+    "fit TABLE --schema none.toml -o m": ("none.toml", ["pcmcnet check TABLE -o roles.toml"]),
+    "reproduce": ("needs a command", ["table1, figure2, table3"]),
     "fit TABLE --device cuda:99 --model mnl -o m": ("device 'cuda:99' is not available", ["'cpu'", "'auto'"]),
     "fit TABLE --features price time -o m": ("unexpected word 'time'", ["--features price,time"]),
     "split TABLE --choice-set trip --shares 80,20 -o parts": ("add up to 1", ["--shares 0.8,0.2"]),
@@ -428,11 +432,11 @@ BAD_CALLS: dict[str, tuple[Callable[[pn.ChoiceData], Any], list[str]]] = {
     "random=['price']": (lambda d: pn.MixedMNL(random=["price"]), ["random", "{'price': 'lognormal'"]),  # type: ignore[arg-type]
     "shares in per cent": (
         lambda d: pn.calibrate_constants(pn.MNL(), d, {"train": 40, "car": 60}),
-        ["share of 'train'", "Write 0.4 for 40%"],
+        ["share of 'train'", "write 0.4 for 40%"],
     ),
     "weights of shares in per cent": (
         lambda d: pn.wesml(d, {"train": 40, "car": 30, "bus": 20, "plane": 10}),
-        ["expected a sum of 1, got 100", "Divide each share by their sum"],
+        ["a sum of 100", "Divide each share by their sum"],
     ),
     "bootstrap(model, data, 'time')": (
         lambda d: pn.bootstrap(pn.MNL(formula="price").fit(d), d, "time"),  # type: ignore[arg-type]
@@ -522,6 +526,22 @@ def test_blanks_of_an_alternative_need_its_availability() -> None:
         assert word in str(error.value)
     marked = table.append_column("available_bus", pa.array([1, 0, 1])).append_column("available_car", pa.array([1] * 3))
     data = pn.ChoiceData.from_wide(marked, available="available_{alternative}", **roles)
+    assert data.sizes.tolist() == [2, 1, 2]
+
+
+def test_check_reads_the_availability_that_the_message_asks_for(
+    write: Callable[..., str], cli: Callable[..., Any]
+) -> None:
+    """The second set lacks the bus: its price is blank. The column that the message proposes is a role of the table."""
+    table = WIDE.select(["trip", "choice", "price_bus", "price_car"]).set_column(
+        2, "price_bus", pa.array([1.0, None, 3.0])
+    )
+    output = cli("check", write(table)).out
+    assert "'price_bus' is blank in row 1" in output
+    assert "such as 'available_bus'" in output
+    table = table.append_column("available_bus", pa.array([1, 0, 1])).append_column("available_car", pa.array([1] * 3))
+    assert "offered in 2 sets" in cli("check", write(table), "-o", "roles.toml").out
+    data = pn.ChoiceData.from_schema("trips.csv", pn.Schema.from_toml("roles.toml"))
     assert data.sizes.tolist() == [2, 1, 2]
 
 

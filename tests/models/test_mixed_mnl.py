@@ -211,7 +211,7 @@ def test_all_sequences_of_draws_give_similar_likelihoods(sequence: Any) -> None:
         ({"draws": 9}, r"draws must be a whole number of at least 10 and at most 10,000,000, got 9"),
         ({"draws": 101, "antithetic": True}, "antithetic draws need an even number of draws, got 101"),
         ({"sequence": "sobel"}, r"unknown sequence 'sobel'. Did you mean 'sobol'\?"),
-        ({"random": "price"}, "random must map names to strings, got 'price'"),
+        ({"random": "price"}, "random must map names to strings, as in .*, got 'price'"),
         ({"random": {"x": "gamma"}}, r"random\['x'\]: unknown distribution 'gamma'"),
         ({"correlated": "x"}, "correlated must be True, False or names of coefficients, got 'x'"),
         ({"antithetic": 1}, "antithetic must be True or False, got 1"),

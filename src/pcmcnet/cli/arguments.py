@@ -196,6 +196,8 @@ def keep_columns(schema: Schema, *columns: str | None) -> Schema:
 
 
 def _parse_role(role: str, text: str) -> Any:
+    if role in _LISTS and text.lstrip().startswith(("[", "(", "{")):
+        raise SchemaError(f"--{role}: write names separated by commas, without brackets and quotes, as in price,time.")
     if role not in _PAIRS:
         return comma_separated(text) if role in _LISTS else text
     pairs = [word.rpartition("=") for word in comma_separated(text)]

@@ -84,6 +84,8 @@ def usage_message(error: Any, words: Sequence[str]) -> str:
             f"unexpected word {first!r}. Separate the entries of a list by commas without blanks, as in "
             f"--features price,time, and put names with blanks in quotes."
         )
+    elif error.format_message().startswith("Missing command"):
+        message = f"{command} needs a command: {', '.join(context.command.list_commands(context))}."
     else:
         message = f"{error.format_message().rstrip('.')}."
     return f"{message} See {command} --help."

@@ -219,8 +219,8 @@ def _require_offered(
                 f"or declare missing='indicator'.",
                 command_line=f"alternative {label!r}: {listed} {verb} in row {rows[0]}; {such_rows(len(rows))}. If the "
                 f"alternative was not available there, add a column for each alternative that is 1 if it was and 0 if "
-                f"not, such as 'available_{label}', and write available = \"available_{{alternative}}\" under [wide] "
-                f"in the file of --schema; otherwise fill in the values, or add --missing indicator.",
+                f"not, such as 'available_{label}', and write the roles with 'pcmcnet check TABLE -o roles.toml'; "
+                f"otherwise fill in the values.",
             )
 
 

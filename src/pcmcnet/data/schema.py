@@ -444,7 +444,8 @@ class Schema:
         try:
             entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise SchemaError(f"schema file {path}: {error.strerror or error}.") from error
+            remedy = " The command 'pcmcnet check TABLE -o roles.toml' writes one." if not Path(path).exists() else ""
+            raise SchemaError(f"schema file {path}: {error.strerror or error}.{remedy}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SchemaError(
                 f"schema file {path} is not valid TOML: {error}. Expected column roles, such as "

@@ -153,7 +153,8 @@ def _wide_schema(
     _, schema = to_long(
         rows,
         alternatives=codes or list(wide.alternatives),
-        features=wide.features,
+        features=wide.inputs,
+        available=wide.availability,
         chosen=best.name,
         individual=individual,
     )

@@ -315,7 +315,10 @@ def _prices(simulator: ShareSimulator, column: str) -> list[float]:
 def _simulator(model: ChoiceModel, products: Any, names: str | Sequence[str] | None, people: People) -> ShareSimulator:
     """Return the simulator, or raise InputError if the model or the products do not fit."""
     if not isinstance(model, HierarchicalMNL | MixedMNL):
-        raise InputError(f"market_shares needs a hierarchical or mixed logit, got {type(model).__name__}.")
+        raise InputError(
+            f"market_shares needs a hierarchical or mixed logit, got {type(model).__name__}: fit HierarchicalMNL "
+            f"(hb-mnl) or MixedMNL (mixed-mnl) to a table with persons. For other models, use scenario."
+        )
     model.require_fitted()
     table = read_table(products)
     if not table.num_rows:

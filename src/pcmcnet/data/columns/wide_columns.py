@@ -19,6 +19,8 @@ _SEPARATORS = "_.- "
 _NUMBERED = re.compile(r"(.*[^\d_.\- ])()(\d+)")  # cost1, cost2
 _MAX_SHOWN = 4  # alternatives or features in a message
 
+AVAILABILITY_NAMES = ("available", "availability", "avail", "av")  # words of columns of 0 and 1
+
 
 class WideColumns(NamedTuple):
     """The alternatives of a wide table, and the template of each feature, such as ``cost_{alternative}``."""
@@ -33,10 +35,21 @@ class WideColumns(NamedTuple):
         shown = [repr(template.replace("{alternative}", label)) for label in self.alternatives[:_MAX_SHOWN]]
         return ", ".join([*shown, *(["..."] if len(self.alternatives) > _MAX_SHOWN else [])])
 
+    @property
+    def availability(self) -> str | None:
+        """Template of the columns with the availability of the alternatives, or None."""
+        return next((template for name, template in self.features.items() if name.lower() in AVAILABILITY_NAMES), None)
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The features without the availability."""
+        return {name: template for name, template in self.features.items() if template != self.availability}
+
     def from_wide_call(self, chosen: str | None) -> str:
         """Return the Python call that reads the table."""
-        features = dict(list(self.features.items())[:_MAX_SHOWN])
+        features = dict(list(self.inputs.items())[:_MAX_SHOWN])
         choices = "" if chosen is None else f", chosen={chosen!r}"
+        choices += "" if self.availability is None else f", available={self.availability!r}"
         call = f"ChoiceData.from_wide(table, alternatives={list(self.alternatives)}, features={features}{choices})"
         return shortened(call, 300)
 

@@ -14,6 +14,8 @@ from pcmcnet.models.interface.options import option_names, unknown_option
 _PAIR = re.compile(r"[ ,]*(.+?):([^:,]*)(?:,|$)")
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
+_EXAMPLES = {"random": "price:lognormal,time:normal"}  # of options that map names of coefficients to words
+
 
 def parse_options(config_class: type, words: Iterable[str], into: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return several options as a dict, in which entries of a mapping such as random.price=normal are merged."""
@@ -39,7 +41,8 @@ def parse_option(config_class: type, word: str) -> tuple[str, Any]:
     try:
         return name, _parse(text.strip(), hints[name])
     except ValueError as error:
-        raise ConfigError(f"option {name}: cannot read {text!r} as {_describe(hints[name])}.") from error
+        example = f" Write, for example, {name}={_EXAMPLES[name]}." if name in _EXAMPLES else ""
+        raise ConfigError(f"option {name}: cannot read {text!r} as {_describe(hints[name])}.{example}") from error
 
 
 def _parse_entry(option: str, key: str, text: str, kind: Any) -> Any:
