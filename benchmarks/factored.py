@@ -38,7 +38,7 @@ LARGE = 100_000  # alternatives
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)  # up to 1,000 alternatives, a CPU takes compiled steps
 THREADS = 2
 STEPS, SKIPPED = 8, 3  # the first steps allocate memory, and compile and record the kernels of a GPU
-FEW = 5  # features of the sets of up to 1,000,000 alternatives
+FEW_FEATURES = 5  # features of the sets of up to 1,000,000 alternatives
 ORDERS = 20
 STEP_COLUMNS = {"one set of": ",", "features": "", "ms a step": ",.1f", "CPU ms": ",.1f", "peak GiB": ".2f"}
 
@@ -82,7 +82,7 @@ def alone() -> None:
 def step(device: str = "cpu") -> list[Row]:
     """Measure a step of 100,000 alternatives, with few features and with those of the airline table."""
     table = Table(f"one training step with one set, rank {RANK}, {_where(device)}", STEP_COLUMNS)
-    for features in (FEW, WIDE.features):
+    for features in (FEW_FEATURES, WIDE.features):
         table.add(measured_step(LARGE, features, device))
     return table.rows
 
@@ -92,7 +92,7 @@ def exponent(device: str = "cpu") -> list[Row]:
     where = "GPU" if device == "cuda" else "one thread"
     table = Table(f"one training step by size of the set, rank {RANK}, {where}", STEP_COLUMNS)
     for size in SIZES:
-        table.add(measured_step(size, FEW, device, threads=1))
+        table.add(measured_step(size, FEW_FEATURES, device, threads=1))
     clock = "ms a step" if device == "cuda" else "CPU ms"  # other programs of the machine do not add to CPU time
     logs = np.log([[row["one set of"], row[clock]] for row in table.rows])
     slope = float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])

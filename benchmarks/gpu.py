@@ -29,9 +29,9 @@ from benchmarks.prediction import from_tables
 from benchmarks.shapes import AIRLINE, MLBA, NETWORK
 from benchmarks.training import Case
 
-SETS = 27_160  # training sets of the paper
+PAPER_SETS = 27_160  # training sets of the paper
 BATCHES = (16, 64, 256, 512, 1_024)
-FIT = {"sets": SETS, "epochs": 20, "skipped": 10, "bound_sets": 512}
+FIT = {"sets": PAPER_SETS, "epochs": 20, "skipped": 10, "bound_sets": 512}
 CHAINS = ((512, 33), (512, 50), (16, 33), (4_096, 3), (64, 128), (16, 300), (2, 1_024))
 
 
@@ -56,8 +56,8 @@ def training_speed() -> list[Row]:
 
 def prediction_speed() -> list[Row]:
     """Measure prediction against matrix products alone, and prediction from tables."""
-    rows = compare_prediction("prediction at the airline shape", SETS, rounds=5, device="cuda")
-    for sets in (SETS, 4 * SETS):
+    rows = compare_prediction("prediction at the airline shape", PAPER_SETS, rounds=5, device="cuda")
+    for sets in (PAPER_SETS, 4 * PAPER_SETS):
         rows += from_tables(f"from a table to probabilities, {sets:,} sets", sets, rounds=4, device="cuda")
     return rows
 
@@ -76,7 +76,7 @@ def large_set() -> list[Row]:
 
 
 def paper_scale(
-    sets: int = SETS, epochs: int = 66, hidden: str = "512,512", device: str = "cuda", rank: int | None = None
+    sets: int = PAPER_SETS, epochs: int = 66, hidden: str = "512,512", device: str = "cuda", rank: int | None = None
 ) -> list[Row]:
     """Time the paper's airline experiment twice, each in a process, from a Parquet file to a saved model."""
     table = Table(

@@ -158,8 +158,8 @@ def given_roles(params: Mapping[str, Any]) -> dict[str, Any]:
     from pcmcnet.data import Schema
 
     entries: dict[str, Any] = {} if params["schema"] is None else Schema.from_toml(params["schema"]).to_dict()
-    given = {role: _parse_role(role, params[role]) for role in _ROLES if params[role] is not None}
-    return {role: value for role, value in {**entries, **given}.items() if value not in (None, [], {})}
+    overrides = {role: _parse_role(role, params[role]) for role in _ROLES if params[role] is not None}
+    return {role: value for role, value in {**entries, **overrides}.items() if value not in (None, [], {})}
 
 
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:

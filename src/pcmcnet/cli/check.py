@@ -61,7 +61,7 @@ def check(
         lines += ["", written_files([output])]
     if schema is not None and data is not None:
         lines += ["", *_next_command(table, schema, output)]
-    found = {
+    values = {
         "rows": result.rows,
         "columns": list(result.columns),
         "schema": None if schema is None else schema.to_dict(),
@@ -70,7 +70,7 @@ def check(
         "problems": list(result.problems),
         "hints": list(result.hints),
     }
-    print_result("\n".join(lines), found, as_json=json_, strong=[lines[0], "Problems:"])
+    print_result("\n".join(lines), values, as_json=json_, strong=[lines[0], "Problems:"])
     if result.problems:
         raise typer.Exit(_PROBLEMS_FOUND)
 

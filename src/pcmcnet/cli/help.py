@@ -88,8 +88,8 @@ class HelpfulGroup(TyperGroup):
         parts = [*_wrapped([first]), usage, *_wrapped(rest)]
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         listed = {name for names in self.topics.values() for name in names}
-        others = tuple(name for name in commands if name not in listed)
-        for title, names in (*self.topics.items(), ("Commands", others)):
+        unlisted = tuple(name for name in commands if name not in listed)
+        for title, names in (*self.topics.items(), ("Commands", unlisted)):
             rows = [(name, _first_sentence(commands[name])) for name in names if name in commands]
             parts += [_panel(title, rows)] if rows else []
         options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]

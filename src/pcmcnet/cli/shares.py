@@ -50,17 +50,17 @@ def shares(
     from pcmcnet.models import load
     from pcmcnet.reports.formats import to_json
 
-    known: dict[str, float] | None = None
+    known_shares: dict[str, float] | None = None
     for text in known_share or []:
         name, _, value = text.rpartition("=")
         if known and name in known:
             raise ConfigError(f"--known-share: expected one share of each product, got two of {name!r}.")
         try:
-            known = {**(known or {}), name: float(value)}
+            known_shares = {**(known_shares or {}), name: float(value)}
         except ValueError:
             raise ConfigError(f"--known-share: expected NAME=SHARE such as Oak=0.6, got {text!r}.") from None
     words: dict[str, Any] = {"rule": rule, "people": people}
-    result = market_shares(load(model), products, names=names, price=price, known_shares=known, **words)
+    result = market_shares(load(model), products, names=names, price=price, known_shares=known_shares, **words)
     content: dict[str, Any] = {"shares": [row._asdict() for row in result.rows], "constants": dict(result.constants)}
     text = str(result)
     if sensitivity is not None:

@@ -68,8 +68,8 @@ def usage_message(error: Any, words: Sequence[str]) -> str:
     context = error.ctx
     command = context.command_path if context else "pcmcnet"
     if option := getattr(error, "option_name", None):
-        known = sorted({name for p in context.command.params for name in p.opts} if context else error.possibilities)
-        message = f"{command} has no option {option}{_instead_of_option(option, known, words, command)}"
+        options = sorted({name for p in context.command.params for name in p.opts} if context else error.possibilities)
+        message = f"{command} has no option {option}{_instead_of_option(option, options, words, command)}"
     elif getattr(error, "param", None) is not None and type(error).__name__ == "MissingParameter":
         message = f"{command} needs {_described(error.param)}."
     elif match := re.match(r"Invalid value for '(--[\w-]+).*valid (integer|number|float)", error.format_message()):

@@ -199,9 +199,9 @@ def _worst_pairs(from_best: Floats, from_worst: Floats, set_of: Ints, sizes: Int
     for j in range(1, int(from_worst[np.isfinite(from_worst)].max(initial=0)) + 1):
         worst = np.full(len(sizes), -1)
         worst[set_of[from_worst == j]] = np.flatnonzero(from_worst == j)
-        others = np.flatnonzero((worst[set_of] >= 0) & np.isinf(from_best) & (from_worst > j))
-        remaining = np.bincount(set_of[others], minlength=len(sizes))[set_of[others]] + 1
-        flat = np.concatenate([others, worst[set_of[others]]])
-        is_other = np.arange(len(flat)) < len(others)
+        better = np.flatnonzero((worst[set_of] >= 0) & np.isinf(from_best) & (from_worst > j))
+        remaining = np.bincount(set_of[better], minlength=len(sizes))[set_of[better]] + 1
+        flat = np.concatenate([better, worst[set_of[better]]])
+        is_other = np.arange(len(flat)) < len(better)
         stage = np.full(len(flat), n_best + j)
-        yield _ChoiceRows(flat, stage, np.tile(others, 2), is_other, np.tile(2.0 / remaining, 2))
+        yield _ChoiceRows(flat, stage, np.tile(better, 2), is_other, np.tile(2.0 / remaining, 2))

@@ -19,7 +19,6 @@ from pcmcnet.checks import suggests_arguments
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
 from pcmcnet.evaluation.report import FIT_STATISTICS, TRAINING_STATISTICS, fit_statistics
-from pcmcnet.models import LatentClassMNL, MixedMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
 from pcmcnet.models.logit.standard_errors import Errors, EstimateRow, estimate_rows
@@ -277,6 +276,8 @@ def _columns(head: str, model: ChoiceModel, kind: ErrorKind, fit: FitStatistics)
         rows = _bootstrap_rows(model, kind)
     else:
         rows = estimate_rows(model.estimates_, kind or model.default_errors, calibrated=model.calibrated_constants)
+    from pcmcnet.models import LatentClassMNL, MixedMNL  # mixed logits load PyTorch, which other logits do not need
+
     if not isinstance(model, LatentClassMNL | MixedMNL) or model.n_classes_ == 1:
         return [ModelColumn(head, "", {row.name: row for row in rows}, fit)]
     columns = []

@@ -745,8 +745,8 @@ def require_no_negative_money(before: ChoiceData, after: ChoiceData, change: str
             prefix = "" if change is None else f"change {change!r}: "
             amount = f"{least:,.2f} {names.unit(name)}".rstrip()
             raise InputError(
-                f"{prefix}{names[name]} would be negative: down to {amount}. Subtract less, or change it by a factor, "
-                f"as in '{name} *= 0.9'."
+                f"{prefix}{names[name]} would be negative: down to {amount}. Change it by a factor, as in "
+                f"'{name} *= 0.9', or limit it, as in '{name} = max({name} - 5, 0)'."
             )
 
 
