@@ -15,14 +15,14 @@ from pcmcnet.insight.demand import demand
 from pcmcnet.insight.feature_effects import category_effects
 from pcmcnet.insight.importance import importance
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import FormatsMixin, NotebookMixin, ReportPartMixin, Summary
+from pcmcnet.reports.formats import FormatsMixin, NotebookMixin, ReportPartMixin, Summary, SummaryMixin
 from pcmcnet.reports.frames import FrameMixin
 from pcmcnet.reports.tables import TableMixin
 from pcmcnet.tuning.result import TrialRecord
 
 pd = pytest.importorskip("pandas")
 
-MIXINS = {FrameMixin, TableMixin, NotebookMixin, ReportPartMixin, FormatsMixin}
+MIXINS = {FrameMixin, TableMixin, NotebookMixin, ReportPartMixin, FormatsMixin, SummaryMixin}
 TABLES = {pn.ChoiceData}  # a table of choices, which tests/data/test_long_table.py tests
 
 

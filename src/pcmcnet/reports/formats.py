@@ -361,8 +361,8 @@ class Summary(FormatsMixin):
         return str(self)
 
 
-class SummaryMixin:
-    """Mixin that displays a result like its summary. A subclass is a dataclass without repr."""
+class SummaryMixin(FrameMixin):
+    """Mixin that displays a result like its summary. A subclass is a dataclass without repr, and has ``to_frame``."""
 
     __slots__ = ()
 
