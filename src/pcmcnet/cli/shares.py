@@ -53,7 +53,7 @@ def shares(
     known_shares: dict[str, float] | None = None
     for text in known_share or []:
         name, _, value = text.rpartition("=")
-        if known and name in known:
+        if known_shares and name in known_shares:
             raise ConfigError(f"--known-share: expected one share of each product, got two of {name!r}.")
         try:
             known_shares = {**(known_shares or {}), name: float(value)}

@@ -661,7 +661,8 @@ class ChoiceData:
                 return object.__getattribute__(self, name)
             remedy = ""
             if not name.startswith("_"):
-                if name in {**self.features, **self.individual, **self.keep}:
+                columns = [vars(self).get(role, ()) for role in ("features", "individual", "keep")]
+                if any(name in names for names in columns):
                     remedy = f" Write data.to_frame()[{name!r}] for the values of a column."
                 elif name in _OTHER_ATTRIBUTES:
                     remedy = f" Write {_OTHER_ATTRIBUTES[name]}."
