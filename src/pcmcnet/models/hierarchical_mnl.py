@@ -18,7 +18,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -78,7 +78,7 @@ log = logging.getLogger("pcmcnet")
 
 MAX_RHAT = 1.02  # chains with a larger value have not mixed
 _PERSON_DRAWS = 400  # part-worths of each person that are kept, over all chains
-_PREDICTION_DRAWS = 1000  # draws that predict new people
+_DRAWS_OF_ONE_POPULATION = 250  # draws that predict new people, in a model with the population of one draw
 _TASTE_DRAWS = 4096  # draws that describe the distribution of part-worths over people
 _TASTE_INDIVIDUALS = 100  # approximate number of individuals whose part-worths are combined
 _NEGLIGIBLE = 0.01  # coefficient of constrained sign, in utility per typical difference of the column
@@ -314,7 +314,7 @@ class HierarchicalMNL(KnownPeople):
     @property
     def population_(self) -> PosteriorPopulation:
         """The distribution of coefficients over people, as draws."""
-        return self._state.population(_PREDICTION_DRAWS, self.table_.seed)
+        return self._state.population(self._state.prediction_draws, self.table_.seed)
 
     def _covariates(self, data: ChoiceData) -> Floats:  # (S, G - 1)
         """Return the covariates of the means, without the constant."""
@@ -383,6 +383,23 @@ class HierarchicalMNL(KnownPeople):
         p = mean_probabilities(x, later.offsets, known.draws.astype(np.float64), of_set[at])
         out[consecutive_indices(sets.offsets[at], sets.sizes[at])] = p
         return sets.to_rows(out)
+
+    def posterior_models(self, number: int) -> tuple[HierarchicalMNL, ...]:
+        """Return models whose populations are draws of the posterior distribution, for intervals of predictions.
+
+        Parameters
+        ----------
+        number
+            Number of models. Their draws are at equal distances among all draws.
+        """
+        require_number("number", number, whole=True, low=1)
+        fitted, state = self.require_fitted(), self._state
+        models = []
+        for draw in np.linspace(0, state.means.shape[0] * state.means.shape[1] - 1, number).astype(int).tolist():
+            model = type(self)(**self.get_params(deep=False))
+            model.fitted_ = replace(fitted, state=state.at_draw(draw, _DRAWS_OF_ONE_POPULATION))
+            models.append(model)
+        return tuple(models)
 
     # -- part-worths -----------------------------------------------------------------------------------------------
 

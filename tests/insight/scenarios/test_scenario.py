@@ -209,8 +209,9 @@ def test_every_model_runs_scenarios(name: str, driven: ChoiceData, fitted: Calla
     json.dumps(result.to_dict(), allow_nan=False)
     assert result.to_frame().loc["tram", "share_before"] == 0
     logit = isinstance(model, LogitModel)
-    assert (result.shares["car"].low is not None) == logit
-    assert ("no intervals" in result.intervals) == (not logit)
+    has_intervals = logit or name == "hb-mnl"
+    assert (result.shares["car"].low is not None) == has_intervals
+    assert ("no intervals" in result.intervals) == (not has_intervals)
     if not logit:  # the part-worths of a price have both signs, unless a sign is declared
         priced = "raises utility for .* of the people" if name == "hb-mnl" else "has no utilities and no log-sum"
         with pytest.raises(InputError, match=priced):
@@ -226,6 +227,20 @@ def test_an_ensemble_has_intervals_and_a_surplus(driven: ChoiceData) -> None:
     assert car.low < car.change < car.high  # type: ignore[operator]
     assert result.consumer_surplus.mean == pytest.approx(np.mean([one.consumer_surplus.mean for one in each]))
     assert "from the 4 members" in result.intervals
+
+
+def test_intervals_of_a_hierarchical_logit_are_quantiles_over_populations(driven: ChoiceData, fitted: Any) -> None:
+    """Each draw of the population gives one change; 95% of the 40 draws lie within the interval."""
+    model = fitted("hb-mnl")
+    change = "price += 1 where mode == 'car'"
+    result = scenario(model, driven, change)
+    changes = [
+        scenario(one, driven, change, intervals=False).shares["car"].change for one in model.posterior_models(40)
+    ]
+    low, high = np.quantile(changes, [0.025, 0.975])
+    car = result.shares["car"]
+    assert (car.low, car.high) == (pytest.approx(min(low, car.change)), pytest.approx(max(high, car.change)))
+    assert result.intervals == "95% intervals from 40 draws of the population"
 
 
 def test_shares_are_computed_within_segments(driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:

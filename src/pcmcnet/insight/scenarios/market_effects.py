@@ -423,10 +423,12 @@ def estimate_figures(
     errors: Any,
     intervals: bool,
     posterior: Sequence[Any] = (),
+    posterior_of: str = "part-worths",
 ) -> EstimatedFigures:
     """Compute the figures of a model, with intervals if the model allows them, or quantiles over ``posterior`` models.
 
-    ``posterior`` has one model for each draw from the posterior distribution of the parameters.
+    ``posterior`` has one model for each draw from the posterior distribution of the parameters, which ``posterior_of``
+    names.
     """
     values, name = compute(model), type(model).__name__
     if errors is not None and not isinstance(model, LogitModel):
@@ -436,7 +438,7 @@ def estimate_figures(
     if posterior:
         draws = np.stack([compute(drawn) for drawn in posterior])
         low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        how = f"{level:.0%} intervals from {len(posterior)} draws of the part-worths"
+        how = f"{level:.0%} intervals from {len(posterior)} draws of the {posterior_of}"
         return EstimatedFigures(values, np.minimum(low, values), np.maximum(high, values), how)
     if isinstance(model, Ensemble):
         spread_ = model.over(compute, level)

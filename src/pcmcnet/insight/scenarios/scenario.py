@@ -49,11 +49,14 @@ from pcmcnet.insight.scenarios.market_effects import (
     require_surplus,
 )
 from pcmcnet.insight.scenarios.offers import ChangeExtent, ScenarioOffer
+from pcmcnet.models.hierarchical_mnl import HierarchicalMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.standard_errors import Errors
 from pcmcnet.reports.formats import FormatsMixin, ResultContent, to_json
 from pcmcnet.reports.frames import data_frame
 from pcmcnet.reports.tables import number
+
+POSTERIOR_MODELS = 40  # draws of the population of a hierarchical logit that give the intervals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -513,6 +516,8 @@ def scenario(
     columns = RevenueColumns(revenue, unit_cost, cost)
     first = read_sets(model, data, columns_of([every_change], [by], columns))
     options: dict[str, Any] = {"level": level, "errors": errors, "intervals": intervals}
+    if intervals and isinstance(model, HierarchicalMNL):
+        options |= {"posterior": model.posterior_models(POSTERIOR_MODELS), "posterior_of": "population"}
     return simulate(model, first, [every_change], [by], columns, **options)[0][0]
 
 
@@ -546,14 +551,15 @@ def simulate(
     surplus: bool = True,
     predict: Predict = predicted_log_p,
     posterior: Sequence[Any] = (),
+    posterior_of: str = "part-worths",
     require_size: Callable[[ChoiceData], None] = lambda data: None,
 ) -> list[list[Scenario]]:
     """Return each scenario (a list of changes, which may be empty) with its figures by each grouping.
 
     Each table is predicted once for all groupings, and the original table once for all scenarios. The options are
     described in :func:`scenario`. ``surplus`` is False if consumer surplus is not needed. ``predict`` returns the
-    log-probabilities of a model for choice sets. ``posterior`` has a model for each draw of a posterior distribution,
-    for the intervals. ``require_size`` raises an error if a changed table is too large.
+    log-probabilities of a model for choice sets. ``posterior`` has a model for each draw of the posterior distribution
+    of ``posterior_of``, for the intervals. ``require_size`` raises an error if a changed table is too large.
     """
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     # 1. Check the original table and the columns in money.
@@ -579,6 +585,7 @@ def simulate(
         errors=errors,
         intervals=intervals,
         posterior=posterior,
+        posterior_of=posterior_of,
     )
     ends = np.cumsum([case.comparison.length for case in cases])
     parts = [np.split(values, ends[:-1]) if values is not None else [None] * len(cases) for values in figures[:3]]

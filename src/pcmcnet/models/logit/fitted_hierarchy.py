@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class FittedHierarchy(FittedState):
     persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
     record: HierarchicalRecord
     seconds: float | None = field(default=None, compare=False)  # duration of the fit; not saved
+    prediction_draws: int = field(default=1000, compare=False)  # that predict new people; not saved
 
     @property
     def places(self) -> Ints:  # (K,)
@@ -73,6 +74,12 @@ class FittedHierarchy(FittedState):
         """Return the draws of D (R C, K, G) and S (R C, K, K) of all chains."""
         means, covariances = self.means, self.covariances
         return means.reshape(-1, *means.shape[2:]), covariances.reshape(-1, *covariances.shape[2:])
+
+    def at_draw(self, draw: int, prediction_draws: int) -> FittedHierarchy:
+        """Return the model whose population has the parameters of one draw."""
+        means, covariances = self.population_draws()
+        one: dict[str, Any] = {"means": means[draw, None, None], "covariances": covariances[draw, None, None]}
+        return replace(self, **one, prediction_draws=prediction_draws)
 
     def population(self, number: int, seed: int) -> PosteriorPopulation:
         """Return the population with a given number of draws, each of a draw of its parameters."""
