@@ -1,6 +1,7 @@
 """Coverage of confidence intervals on simulated panels, and the time of a bootstrap.
 
-    python -m benchmarks.coverage [--json FILE] [logits] [networks] [searches] [starts] [canada]
+    python -m benchmarks.coverage [--json FILE] [logits] [networks] [further] [searches] [starts]
+        [canada]
 
 A panel has 100 persons with 5 choices each among three alternatives. The person's coefficient of time is normal, so the
 choices of a person are dependent. The columns are the same in all panels, and tastes and choices are drawn again.
@@ -8,6 +9,7 @@ choices of a person are dependent. The columns are the same in all panels, and t
     logits      300 panels: delta method and bootstrap of a multinomial logit. The logit ignores that tastes vary. So
                 the truth is the maximum of its expected log-likelihood, which is computed exactly.
     networks    60 panels: bootstrap of a small PCMC-Net. The truth is the share under the simulated probabilities.
+    further     40 further panels of this kind
     searches    60 panels: the same with replicates that repeat the search for the weight decay
     starts      the first 20 of these panels: replicates that start from the fitted network
     canada      the bootstrap of a scenario with 100 replicates of a default PCMC-Net on mode-canada
@@ -31,7 +33,7 @@ from pcmcnet.evaluation.predictions import predicted_log_p
 
 PERSONS, CHOICES, LABELS = 100, 5, ("a", "b", "c")
 SETS, J = PERSONS * CHOICES, len(LABELS)
-LOGIT_PANELS, NETWORK_PANELS, START_PANELS = 300, 60, 20
+LOGIT_PANELS, NETWORK_PANELS, FURTHER_PANELS, START_PANELS = 300, 60, 40, 20
 REPLICATES, SEARCH_REPLICATES = 100, 50
 NETWORK: dict[str, Any] = {"hidden": (8,), "members": 1}
 COLUMNS = {
@@ -162,19 +164,24 @@ def logits() -> list[Row]:
     return coverage.print("coverage of 95% intervals of a multinomial logit")
 
 
-def networks(*, repeat_search: bool = False) -> list[Row]:
+def networks(*, first: int = 0, panels: int = NETWORK_PANELS, repeat_search: bool = False) -> list[Row]:
     """Measure the coverage of 95% intervals of a scenario's share, for the bootstrap of a small PCMC-Net."""
     design = PanelDesign()
     cost, raised = design.raised_cost()
     before, after = (design.probabilities(c)[:, 0].mean() for c in (design.cost, cost))
     coverage = Coverage({"share": after, "change": after - before})
-    for seed in range(NETWORK_PANELS):
+    for seed in range(first, first + panels):
         data = design.panel(seed)
         model = pn.PCMCNet(**NETWORK).fit(data, seed=seed, progress=False)
         statistic = shares_in(data, raised)
         coverage.add_bootstrap(bootstrapped(model, data, statistic, seed, repeat_search=repeat_search))
     words = ", with a search in each replicate" if repeat_search else ""
     return coverage.print(f"coverage of 95% intervals of a small PCMC-Net{words}")
+
+
+def further() -> list[Row]:
+    """Measure the same coverage on further panels."""
+    return networks(first=NETWORK_PANELS, panels=FURTHER_PANELS)
 
 
 def searches() -> list[Row]:
@@ -255,6 +262,7 @@ def bootstrapped(
 SECTIONS: dict[str, Section] = {
     "logits": logits,
     "networks": networks,
+    "further": further,
     "searches": searches,
     "starts": starts,
     "canada": canada,
