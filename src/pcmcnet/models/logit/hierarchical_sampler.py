@@ -66,8 +66,8 @@ _INFORMATION_DRAWS = 8  # populations whose mean information gives V
 _EXPECTATION_DRAWS = 32  # part-worths of each person that give the expected derivatives, over all chains
 _PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.8  # acceptance rates
 _MIN_STEP, _MAX_POPULATION_STEP = 0.05, 1.3  # the latter is an angle, in radians
-_FIRST_POPULATION_STEP = 0.5
-_STEP_RANGE = 0.5, 1.2  # of a trajectory, relative to its mean
+_FIRST_POPULATION_STEP = 0.5  # when the approximation has been renewed
+_STEP_RANGE = 0.5, 1.2  # of the length of a step, relative to its typical value
 _MAX_LEAPS = 8  # steps of a trajectory
 _MAX_PUSH = 3.0  # root mean square; limited where the approximation fails
 _MAX_LOG_DIAGONAL = 40.0  # of the factor of a covariance: exp() of much larger ones overflows
@@ -195,7 +195,7 @@ class ChainState:
     centre: Floats  # (Q,) c
     root: Floats  # (Q, Q) V^(1/2)
     person_steps: Singles  # (P,)
-    population_step: float  # mean length of a step of a trajectory, in radians
+    population_step: float  # typical length of a step of a trajectory, in radians
 
     @property
     def leaps(self) -> int:
