@@ -107,7 +107,7 @@ def suggests_arguments(
         @wraps(function)
         def check_and_call(*args: P.args, **kwargs: P.kwargs) -> T:
             accepts.require_known(kwargs, other_names)
-            accepts.require_few(args, other_names)
+            accepts.require_no_extra(args, other_names)
             accepts.require_complete(args, kwargs)
             return function(*args, **kwargs)
 
@@ -146,13 +146,13 @@ class _Arguments:
 
     def require_known(self, names: Iterable[str], instead: Mapping[str, str]) -> None:
         """Raise ArgumentError for a name that is no argument."""
-        known = {*self.by_position, *self.by_name}
+        accepted = {*self.by_position, *self.by_name}
         for name in names:
-            if name not in known and not self.has_any:
-                remedy = f" {instead[name]}." if name in instead else did_you_mean(name, known)
+            if name not in accepted and not self.has_any:
+                remedy = f" {instead[name]}." if name in instead else did_you_mean(name, accepted)
                 raise ArgumentError(f"{self.function} has no argument {name!r}.{remedy}")
 
-    def require_few(self, args: tuple[object, ...], instead: Mapping[str, str]) -> None:
+    def require_no_extra(self, args: tuple[object, ...], instead: Mapping[str, str]) -> None:
         """Raise ArgumentError if there are more values than arguments that are passed by position."""
         if len(args) <= len(self.by_position) + self.is_method or self.has_any:
             return

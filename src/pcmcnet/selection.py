@@ -78,7 +78,8 @@ def held_out_folds(
 ) -> list[Fold]:
     """Return folds for slow trials, or an empty list if there are too few choice sets.
 
-    In a small table, ``quarters`` of its four quarters are held out in turn. In a larger one, a fifth is held out.
+    A small table is divided into four quarters, and ``quarters`` of them are held out in turn. In a larger table, a
+    fifth is held out.
 
     Parameters
     ----------

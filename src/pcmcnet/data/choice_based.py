@@ -30,7 +30,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 
-STRATUM = "sampling_stratum"  # kept column with the choice, by which the sets were sampled
+STRATUM = "sampling_stratum"  # column of `keep` with the choice of each set, by which the sets were sampled
 _SUM_ROUNDING = 1e-3  # shares are often written in per cent with one decimal
 
 

@@ -378,7 +378,7 @@ class ChoiceData:
             mapping from each label to its value in ``chosen``.
         features : dict, optional
             Columns of each feature: a template such as ``"{alternative}_TT"``, or a mapping from each label to a
-            column name or to a number that applies to every row. If None (default), alternatives have labels alone, as
+            column name or to a number that applies to every row. If None (default), alternatives have labels only, like
             the items of a best-worst question.
         individual : list of str, optional
             Columns that apply to all alternatives of a row, such as features of the chooser (none by default).

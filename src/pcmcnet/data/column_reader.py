@@ -448,7 +448,7 @@ def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> N
     if is_word.any() and not is_word.all() and counts[is_word].sum() <= _MAX_MISTAKE_SHARE * total:
         return is_word
     # 2. All other texts are categories, unless nearly all are formatted numbers such as prices.
-    texts = values if pa.types.is_string(values.type) else pa.array(values.to_pylist(), pa.string())  # or a view
+    texts = values if pa.types.is_string(values.type) else pa.array(values.to_pylist(), pa.string())  # of views
     is_formatted = ~is_word | _match(texts, _NUMBER)
     share = counts[is_formatted].sum() / max(total, 1)
     if is_formatted.any() and share >= 1 - _MAX_MISTAKE_SHARE and not _match(texts, _LEADING_ZERO).any():

@@ -212,15 +212,16 @@ def _require_offered(
         if is_blank.any():
             rows, listed = np.flatnonzero(is_blank), ", ".join(map(repr, columns))
             verb = "is blank" if len(columns) == 1 else "are blank"
-            raise SchemaError(
+            problem = (
                 f"alternative {label!r}: {listed} {verb} in row {rows[0]}; {such_rows(len(rows))}. If the alternative "
-                f"was not available there, add a column for each alternative that is 1 if it was and 0 if not, such as "
-                f"'available_{label}', and pass available='available_{{alternative}}'; otherwise fill in the values, "
-                f"or declare missing='indicator'.",
-                command_line=f"alternative {label!r}: {listed} {verb} in row {rows[0]}; {such_rows(len(rows))}. If the "
-                f"alternative was not available there, add a column for each alternative that is 1 if it was and 0 if "
-                f"not, such as 'available_{label}', and write the roles with 'pcmcnet check TABLE -o roles.toml'; "
-                f"otherwise fill in the values.",
+                f"was not available there, add a column for each alternative with 1 if it was available and 0 if not, "
+                f"such as 'available_{label}', and"
+            )
+            raise SchemaError(
+                f"{problem} pass available='available_{{alternative}}'; otherwise fill in the values, or declare "
+                f"missing='indicator'.",
+                command_line=f"{problem} write the roles with 'pcmcnet check TABLE -o roles.toml'; otherwise fill in "
+                f"the values.",
             )
 
 

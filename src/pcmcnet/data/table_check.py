@@ -333,7 +333,7 @@ def _recognise_wide(columns: Sequence[ColumnFacts]) -> WideColumns | None:
 def _repeated_rows(columns: Sequence[ColumnFacts]) -> Iterator[TableFinding]:
     n_rows = n_distinct = len(columns[0].codes) if columns else 0
     row_codes = np.zeros(n_rows, np.int64)
-    for column in columns:  # until the columns tell all rows apart
+    for column in columns:  # stops when the columns distinguish all rows
         if pa.types.is_null(column.values.type):  # nested columns cannot be compared
             return
         distinct_rows, row_codes = np.unique(row_codes * (len(column.values) + 1) + column.codes, return_inverse=True)

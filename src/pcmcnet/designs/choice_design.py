@@ -353,7 +353,7 @@ class ChoiceDesign(FormatsMixin):
                 raise InputError(
                     f"answers, row {row + 1}: person {person!r} answers task {task} of version {version} again, after "
                     f"row {first + 1}. Expected one answer to each task: remove the repeated rows, or give each person "
-                    f"an own id."
+                    f"a different id."
                 )
             rows[row], choices[row] = places[version, task], labels[str(choice)]
         return rows, choices

@@ -1,8 +1,8 @@
 """Scores of tasks under any fitted model that is the prior of a design.
 
-A network has many parameters, and a survey cannot determine all of them. A design is about one parameter for each
-column of the utility, as in a logit. For a numeric attribute k with the middle m_k of its levels, let the model see the
-values
+A network has many parameters, and a survey cannot determine all of them. So a design is optimal for one parameter of
+each column of the utility, as in a logit. Let m_k be the middle of the levels of a numeric attribute k. Replace the
+values that the model sees by
 
     x'_k = m_k + (1 + t_k) (x_k - m_k):    t_k scales the effect of the attribute, and t_k = 0 is the fitted model.
 
@@ -14,9 +14,9 @@ in the logit that is closest to the model,
 
 with means over the alternatives of random tasks, weighted by p.
 
-They then include the departures of the model from a logit: substitution between similar alternatives, and effects that
-are not linear. Columns of categorical attributes and of "none", and attributes without an effect, have the gradients of
-a logit with the model's probabilities.
+So the scores contain what distinguishes the model from a logit: substitution between similar alternatives, and effects
+that are not linear. Columns of categorical attributes and of "none", and attributes without an effect, have the
+gradients of a logit with the model's probabilities.
 
 Shapes: levels (N, J, K) -> probabilities (N, J or J + 1), scores (N, 1, J or J + 1, P).
 """
@@ -36,9 +36,9 @@ from pcmcnet.designs.information import Scores, logit_scores
 from pcmcnet.errors import InputError
 from pcmcnet.models import ChoiceModel
 
-STEP = 0.05  # of t: networks predict in float32, so a much smaller one has rounding errors
+STEP = 0.05  # of t: with a much smaller one, the rounding errors of float32 predictions dominate
 MIN_EFFECT = 0.02  # |b_k| times the largest size of the column, below which an attribute has no effect
-RANDOM_TASKS = 200  # that give |b_k|
+RANDOM_TASKS = 200  # tasks from which |b_k| is computed
 MIN_PROBABILITY = 1e-12
 
 

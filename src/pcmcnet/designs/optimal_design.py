@@ -49,7 +49,7 @@ NUISANCE_WEIGHT = 0.5
 SEARCH_DRAWS = 16  # draws of the prior for all starts; the best ones are then improved with all draws
 POLISHED_STARTS = 2  # starts that are improved with all draws
 SAME_OPTIMUM = 1e-3  # relative difference of errors that counts as the same optimum
-MAX_UTILITY = 30.0  # of a column at the prior; choices are certain at larger ones
+MAX_UTILITY = 30.0  # largest utility of a column at the prior; with larger ones, all choices are certain
 MAX_SINGULAR = 1e8  # errors above this multiple of the scale mean that a coefficient is not identified
 
 

@@ -16,7 +16,7 @@ The expected figures follow from M at the true values: with z = |target| / error
 and errors fall with the square root of the number of respondents. In small surveys, the simulated power is lower, as
 estimates are biased and errors vary. With simulated power f from n respondents, power g needs about
 
-    n ((c + Phi^-1(g)) / (c + Phi^-1(f)))^2,    f reduced by its standard error.
+    n ((c + Phi^-1(g)) / (c + Phi^-1(f)))^2,    with f minus its standard error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_STEP = 5.0  # length of a step in standard deviations of utility; longer one
 MAX_DISTANCE = 40.0  # of an estimate from the true value; the likelihood is flat there if no estimate is finite
 RIDGE = 1e-8  # relative to the trace; bounds the step in a direction that a survey hardly identifies
 MAX_ERROR_RATIO = 20.0  # an error above this multiple of the expected one means that the estimate is not finite
-MIN_SURVEYS, MIN_POWER, MAX_POWER = 100, 0.3, 0.99  # of a row that determines the power for other numbers
+MIN_SURVEYS, MIN_POWER, MAX_POWER = 100, 0.3, 0.99  # of a row from which power is extrapolated
 SURVEYS_AT_ONCE = 200  # in one batch of fits
 
 
@@ -112,9 +112,9 @@ class DesignPower(FormatsMixin):
         """Return the number of respondents at which the target is detected with a given power.
 
         The number is that of the row whose simulated power is closest, times the squared ratio of the z values of the
-        two powers. The simulated power is reduced by its standard error, since a survey with too few respondents costs
-        more than one with some too many. If no row has a power between 30% and 99% from at least 100 surveys, the
-        number is that expected from the information, which may be a few per cent too small.
+        two powers. The standard error is subtracted from the simulated power, since too few respondents are worse than
+        a few too many. If no row has a power between 30% and 99% from at least 100 surveys, the number follows from the
+        expected information. It may then be a few per cent too small.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class DesignPower(FormatsMixin):
         return math.ceil(row.respondents * ((critical + needed) / (critical + float(ndtri(simulated)))) ** 2)
 
     def _informative_rows(self) -> list[PowerRow]:
-        """Return the rows whose simulated power determines that of other numbers of respondents."""
+        """Return the rows from which the power for other numbers of respondents is extrapolated."""
         if self.surveys < MIN_SURVEYS:
             return []
         return [row for row in self.rows if MIN_POWER <= row.power <= MAX_POWER]

@@ -23,8 +23,8 @@ from pcmcnet.insight.market_shares import Rule, require_known_levels
 from pcmcnet.models import ChoiceModel, HierarchicalMNL
 from pcmcnet.models.logit.draws import softmax_by_draw
 
-_UTILITIES_AT_ONCE = 2**22  # to bound memory
-_MAX_UTILITIES = 40_000_000  # of a table; about two seconds. Larger tables use fewer draws
+_UTILITIES_AT_ONCE = 2**22  # computed together; limits the memory
+_MAX_UTILITIES = 40_000_000  # of a table, computed in about two seconds; larger tables use fewer draws
 MIN_DRAWS = 20  # for 90% and 95% intervals
 
 
@@ -88,7 +88,7 @@ class PeoplePredictor:
             b = self.coefficients[begin : begin + step].transpose(1, 0, 2)  # (K, n, R)
             shares = self._shares(x @ b.reshape(x.shape[1], -1), data.offsets)
             total += shares.reshape(len(x), -1, self.n_draws).sum(axis=1)
-        with np.errstate(divide="ignore"):  # nobody's first choice
+        with np.errstate(divide="ignore"):  # log(0) if an alternative is nobody's first choice
             logs: Floats = np.log(total / self.n_people)
         return logs
 

@@ -439,7 +439,7 @@ _LIMITS = re.compile(r"\s*:[\s\d.,eE+-]*$")  # of a grouping, after its column
 
 
 def column_of_grouping(by: str) -> str:
-    """Return the column of a grouping, which may have limits, of a table that has not been read yet."""
+    """Return the column of a grouping without its limits. Unlike :func:`column_and_limits`, this needs no table."""
     return _LIMITS.sub("", by)
 
 

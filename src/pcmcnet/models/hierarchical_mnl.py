@@ -78,7 +78,7 @@ log = logging.getLogger("pcmcnet")
 
 MAX_RHAT = 1.02  # chains with a larger value have not mixed
 _PERSON_DRAWS = 400  # part-worths of each person that are kept, over all chains
-_DRAWS_OF_ONE_POPULATION = 250  # draws that predict new people, in a model with the population of one draw
+_DRAWS_OF_ONE_POPULATION = 250  # people drawn for predictions with one posterior draw
 _TASTE_DRAWS = 4096  # draws that describe the distribution of part-worths over people
 _TASTE_INDIVIDUALS = 100  # approximate number of individuals whose part-worths are combined
 _NEGLIGIBLE = 0.01  # coefficient of constrained sign, in utility per typical difference of the column

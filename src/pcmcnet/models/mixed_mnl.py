@@ -122,8 +122,8 @@ class MixedMNLConfig(LogitConfig):
     shared
         Coefficients that are the same in all classes, as in ["time"]: names of coefficients, or terms of the formula,
         which stand for all their coefficients ("1" for the constants). The spreads of these coefficients are shared,
-        too. A class in which ``fixed`` contains a parameter, as in {"class 2: time": 0}, keeps the fixed value.
-        Default: none.
+        too. If ``fixed`` contains a parameter of one class, as in {"class 2: time": 0}, this class keeps the fixed
+        value. Default: none.
     membership
         Covariates of the class shares: a sum of individual-level columns, as in "income + age". The default "." means
         all individual-level columns that do not vary within a person, and "1" means no covariates.
@@ -139,10 +139,10 @@ class MixedMNLConfig(LogitConfig):
         choice "set". Default "auto": persons if the table declares them, else choice sets.
     starts
         Number of starting points of the maximisation: one near the multinomial logit, and random points around it. With
-        several classes, the first is near the latent class logit, the second divides the mixed logit with one class,
-        and the others are random points around these. A start continues with all draws if its maximum with few draws is
-        among the best three so far, so more starts are never worse. Default "auto": 5, or 1 if ``start`` contains all
-        parameters.
+        several classes, the first is near the latent class logit, the second divides the one class of a mixed logit
+        into several, and the others are random points around these. A start continues with all draws if its maximum
+        with few draws is among the best three so far, so more starts are never worse. Default "auto": 5, or 1 if
+        ``start`` contains all parameters.
     prior
         Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. The prior
         keeps the estimates finite and is not included in the standard errors. A value of 0 means no prior. Default

@@ -56,7 +56,7 @@ log = logging.getLogger("pcmcnet")
 # Networks with sign constraints learn more slowly. The trials of weight decays are longer, too, since trials that are
 # shorter than half a fit choose too weak a decay. In three-fold cross-validation of the training parts of mode-canada
 # (three seeds), swissmetro (two) and electricity (one), the NLL was on average .001 lower than with 1.5 times as many
-# epochs and trials of the length without signs, and the same as with 1.5 times as many epochs in fits and trials.
+# epochs in fits and unchanged trials. It was the same as with 1.5 times as many epochs in fits and in trials.
 SIGNED_LENGTH = 1.25
 
 # With rank="auto", rates are factored if one pairwise network would train for longer than this nominal time on one

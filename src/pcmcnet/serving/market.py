@@ -387,7 +387,7 @@ class QueuedPredictions:
     admission: Admission
     until: float  # of the monotonic clock
     cancelled: bool = False
-    people: PeoplePredictor | None = None  # who answer the choice sets
+    people: PeoplePredictor | None = None  # answers the choice sets; None for the model's own prediction
     _by_draw: dict[int, Floats] = field(default_factory=dict)  # id of a table -> shares of its alternatives, (N, R)
     _pending: Future[Any] | None = None
 
@@ -400,7 +400,7 @@ class QueuedPredictions:
             if id(data) not in self._by_draw:
                 self._by_draw[id(data)] = np.exp(self._predicted(data, self.people))
             shares = self._by_draw[id(data)]
-            with np.errstate(divide="ignore"):  # nobody's first choice
+            with np.errstate(divide="ignore"):  # log(0) if an alternative is nobody's first choice
                 return np.asarray(np.log(shares.mean(axis=1) if model is self.model else shares[:, model.number]))
         is_known = model is self.model and data is self.table.data
         if is_known and self.name in self.table.known:
@@ -431,7 +431,7 @@ class QueuedPredictions:
 
 @dataclass(frozen=True)
 class PosteriorDraw:
-    """A draw of the part-worths of people, in the place of a model."""
+    """The number of a draw of the part-worths, which stands for the model with this draw."""
 
     number: int
 

@@ -225,7 +225,7 @@ def chunk_starts(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> l
 # -- Worker ------------------------------------------------------------------------------------------------------------
 
 
-QUIET_SECONDS = 1.0  # without small queries, after which all threads compute large ones
+QUIET_SECONDS = 1.0  # time without small queries after which all threads compute large ones
 
 OUT_OF_RANGE = "the model has no finite prediction for these values: they are too far from its training data."
 

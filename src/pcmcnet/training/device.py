@@ -54,7 +54,7 @@ def _unavailable_device(name: str, error: Exception) -> ConfigError:
     here = "no NVIDIA GPU was found, or torch was installed without CUDA" if not gpus else f"{gpus} GPUs were found"
     if kind == "cuda":
         return ConfigError(f"device {name!r} is not available: {here}. Use 'cpu', or 'auto' for the best device.")
-    reason = str(error).splitlines()[0].partition(". ")[0]  # torch goes on to list twenty back ends
+    reason = str(error).splitlines()[0].partition(". ")[0]  # the rest of PyTorch's message lists twenty back ends
     reason = "" if "device type" in reason else f" ({reason})"
     return ConfigError(f"device {name!r} is not available{reason}: use 'auto', 'cpu' or 'cuda'.")
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import InputError
 
-SPARSE_PRODUCT = 2**16  # numbers from which a sparse product saves 0.1 ms; loading scipy.sparse takes 50 ms
+SPARSE_PRODUCT = 2**16  # numbers above which a sparse product saves 0.1 ms or more; loading scipy.sparse takes 50 ms
 MAX_PAIRS = 2**28  # numbers for all ordered pairs that one call may return: 2 GiB in float64
 
 

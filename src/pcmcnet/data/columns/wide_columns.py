@@ -19,7 +19,7 @@ _SEPARATORS = "_.- "
 _NUMBERED = re.compile(r"(.*[^\d_.\- ])()(\d+)")  # cost1, cost2
 _MAX_SHOWN = 4  # alternatives or features in a message
 
-AVAILABILITY_NAMES = ("available", "availability", "avail", "av")  # words of columns of 0 and 1
+AVAILABILITY_NAMES = ("available", "availability", "avail", "av")  # names of columns of 0 and 1
 
 
 class WideColumns(NamedTuple):

@@ -130,7 +130,7 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
 
 
 def _as_a_frame(table: Any) -> str:
-    """Return how to make a data frame of an object that is none, as a sentence, or nothing."""
+    """Return a sentence on how to make a data frame of an object, or an empty string."""
     if isinstance(table, list | tuple):
         return " Write pandas.DataFrame(rows), with a name for each column."
     if isinstance(table, np.ndarray):

@@ -275,7 +275,7 @@ def _require_nested_structure(small: LogitModel, large: LogitModel) -> None:
     """
     is_contained = _is_mnl(small) or isinstance(large, type(small))
     is_contained = is_contained or (isinstance(small, NestedMNL) and isinstance(large, CrossNestedMNL))
-    # A mixed logit with as many latent classes becomes the latent class logit if all spreads are 0.
+    # A mixed logit with at least as many latent classes becomes the latent class logit if all spreads are 0.
     is_contained = is_contained or (
         isinstance(small, LatentClassMNL) and isinstance(large, MixedMNL) and large.n_classes_ >= small.n_classes_
     )

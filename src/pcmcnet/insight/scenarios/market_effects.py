@@ -47,7 +47,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class MergedGroups:
-    """A grouping by labels (None) or by a feature in which the groups with some names count as one, which comes first.
+    """A grouping by labels (None) or by a feature, with some groups merged into one. The merged group comes first.
 
     The merged group has intervals of its own: the interval of a sum is not the sum of the intervals.
     """
@@ -56,14 +56,14 @@ class MergedGroups:
     names: tuple[str, ...]
 
     def merge(self, groups: Groups) -> Groups:
-        """Return the groups with those of :attr:`names` merged. Raise InputError if there is none of them."""
+        """Return the groups with those of :attr:`names` merged, or raise InputError if there is none."""
         is_merged = np.isin(np.array(groups.names, object), np.array(self.names, object))
         if not is_merged.any() or groups.segment.any():
             problem = "the groups have segments" if groups.segment.any() else f"there is no group {self.names[0]!r}"
             raise InputError(f"merge: {problem}: name groups of alternatives, such as {groups.names[0]!r}.")
         place = np.where(is_merged, 0, np.cumsum(~is_merged))
-        others = [name for name, merged in zip(groups.names, is_merged, strict=True) if not merged]
-        names = (", ".join(self.names), *others)
+        unmerged = [name for name, merged in zip(groups.names, is_merged, strict=True) if not merged]
+        names = (", ".join(self.names), *unmerged)
         changed = np.bincount(place, groups.changed, len(names)) > 0
         segment = np.zeros(len(names), np.int64)
         return Groups(names, groups.by, place[groups.before], place[groups.after], segment, changed)
@@ -427,8 +427,8 @@ def estimate_figures(
 ) -> EstimatedFigures:
     """Compute the figures of a model, with intervals if the model allows them, or quantiles over ``posterior`` models.
 
-    ``posterior`` has one model for each draw from the posterior distribution of the parameters, which ``posterior_of``
-    names.
+    ``posterior`` contains one model for each draw from the posterior distribution. ``posterior_of`` names what was
+    drawn, for the text about the intervals.
     """
     values, name = compute(model), type(model).__name__
     if errors is not None and not isinstance(model, LogitModel):

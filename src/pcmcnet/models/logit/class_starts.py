@@ -24,12 +24,12 @@ log = logging.getLogger("pcmcnet")
 
 _PRIOR = 0.1  # precision of the prior of the latent class logit, which keeps its coefficients moderate
 _CLASS_STARTS, _EM_STEPS = 5, 50  # of the latent class logit
-_MOVE, _SHRINK = 0.8, 0.7  # of locations, in spreads, and factor of the spreads, when a class is divided
+_MOVE, _SHRINK = 0.8, 0.7  # to divide a class: moves of locations, in spreads; factor of spreads
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassStarts:
-    """What the starting points depend on."""
+    """Starting points, computed from the latent class logit and from the mixed logit with one class."""
 
     classes: MixingClasses
     within: Parameters

@@ -1,8 +1,8 @@
-"""Part-worths of persons given their choices and a fitted population, which these choices do not change.
+"""Part-worths of persons, given their choices and a fitted population. The choices do not change the population.
 
-Each of several chains takes one draw of D and S after the other. For each draw, every person moves by Metropolis steps
-(``person_posterior.py``), so the part-worths are draws of their posterior distribution over all draws of the
-population.
+At each step, each of several chains selects a random draw of D and S. Then every person moves by Metropolis steps
+(``person_posterior.py``). So the part-worths are draws from their posterior distribution, averaged over the draws of
+the population.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def draw_part_worths(
     for _ in range(_MODE_SEARCHES):
         posterior = PersonPosterior.at_modes(choices, typical, centre, modes)
         modes = np.ascontiguousarray(posterior.moments(typical, centre)[0].T, np.float32)
-    # 3. Each chain takes one draw of the population after the other, and every person some Metropolis steps.
+    # 3. At each step, a chain selects a random draw of the population, and every person moves by Metropolis steps.
     u = rng.standard_normal((_CHAINS, K, choices.P), dtype=np.float32)
     sizes, accepted = np.full(choices.P, 0.9, np.float32), np.zeros(choices.P, np.float32)
-    kept = np.empty((_DRAWS, _CHAINS, K, choices.P), np.float32)
+    draws = np.empty((_DRAWS, _CHAINS, K, choices.P), np.float32)
     for step in range(_BURN_IN + _DRAWS):
         precision, mean = population(rng.integers(len(means), size=_CHAINS))
         states = posterior.states(u, precision, mean)
@@ -72,7 +72,7 @@ def draw_part_worths(
             posterior.move(states, precision, mean, sizes, rng, accepted)
         u = states.u
         if step >= _BURN_IN:
-            kept[step - _BURN_IN] = states.b
+            draws[step - _BURN_IN] = states.b
     # 4. Coefficients in the units of the table.
-    b = kept[..., choices.lane].transpose(3, 2, 0, 1).reshape(len(persons.first), K, -1)
+    b = draws[..., choices.lane].transpose(3, 2, 0, 1).reshape(len(persons.first), K, -1)
     return np.ascontiguousarray(signed_coefficients(b, signs) * units[:, None], np.float32)

@@ -1,8 +1,8 @@
-"""A fitted hierarchical logit: draws of the population and of part-worths, and what follows from them.
+"""A fitted hierarchical logit: draws of the population and of part-worths, and the population for predictions.
 
 A new person's coefficients have the distribution of b ~ N(D z, S) over draws of D and S: ``PosteriorPopulation``. The
-sampler works in units of its own (``CovariateUnits``). Shapes: C chains with R draws each, N persons, K part-worths, G
-covariates, the first of which is 1.
+sampler uses standardised covariates (``CovariateUnits``). Shapes: C chains with R draws each, N persons, K part-worths,
+G covariates, the first of which is 1.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FittedHierarchy(FittedState):
         return replace(self, **one, prediction_draws=prediction_draws)
 
     def population(self, number: int, seed: int) -> PosteriorPopulation:
-        """Return the population with a given number of draws, each of a draw of its parameters."""
+        """Return the population as a number of people, each from one posterior draw of the parameters."""
         means, covariances = self.population_draws()
         at = np.arange(number) * len(means) // number  # equal distances; repeated if there are fewer
         uniform = PersonDraws("sobol", len(self.names), number, seed).common()[0].double()

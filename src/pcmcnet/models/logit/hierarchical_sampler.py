@@ -63,13 +63,13 @@ _EM_STEPS = 12  # steps of the approximate maximum of the likelihood at which th
 _FIRST_SPREAD = 0.7  # standard deviation of every part-worth before these steps
 _ADAPTATIONS = (0.1, 0.2, 0.35, 0.55, 0.75)  # shares of the burn-in at which the approximation is renewed
 _INFORMATION_DRAWS = 8  # populations whose mean information gives V
-_EXPECTATION_DRAWS = 32  # part-worths of each person that give the expected derivatives, over all chains
+_EXPECTATION_DRAWS = 32  # of each person's part-worths, over all chains, for expected derivatives
 _PERSON_TARGET, _POPULATION_TARGET = 0.5, 0.8  # acceptance rates
 _MIN_STEP, _MAX_POPULATION_STEP = 0.05, 1.3  # the latter is an angle, in radians
 _FIRST_POPULATION_STEP = 0.5  # when the approximation has been renewed
 _STEP_RANGE = 0.5, 1.2  # of the length of a step, relative to its typical value
 _MAX_LEAPS = 8  # steps of a trajectory
-_MAX_PUSH = 3.0  # root mean square; limited where the approximation fails
+_MAX_PUSH = 3.0  # root mean square of a push; it would be larger where the approximation fails
 _MAX_LOG_DIAGONAL = 40.0  # of the factor of a covariance: exp() of much larger ones overflows
 _TRAJECTORY = 3.6  # length of a trajectory, in radians: 4 or 5 steps at the usual acceptance rate
 _MAX_MOVED = 30  # with more part-worths, the information matrix of step 2 takes too long, and step 2 is left out
@@ -532,7 +532,7 @@ class DrawStore:
 
 
 def _rotated(position: Floats, velocity: Floats, angle: float) -> tuple[Floats, Floats]:
-    """Return position and velocity after a time in a harmonic potential."""
+    """Return position and velocity, rotated by an angle: their motion in a harmonic potential."""
     c, s = math.cos(angle), math.sin(angle)
     return c * position + s * velocity, c * velocity - s * position
 

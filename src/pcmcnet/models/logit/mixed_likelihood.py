@@ -539,7 +539,7 @@ class SimulatedSearch:
     draws: int
     prior: float
     max_iter: int
-    comparable: Callable[[Floats], Floats] = np.abs  # parameters in a form in which equivalent ones are equal
+    comparable: Callable[[Floats], Floats] = np.abs  # makes equivalent parameters equal
 
     def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
         """Return the best maximum that is reached from several starts."""

@@ -39,7 +39,7 @@ from pcmcnet.models.logit.parameter_bounds import Bounds
 from pcmcnet.models.logit.random_coefficients import MixingDistribution
 
 MAX_ZERO_INFLATED = 4  # the number of members doubles with each zero-inflated coefficient
-_MIN_SHARE = 1e-8  # shares at 0 are treated as this share, whose logarithm is finite
+_MIN_SHARE = 1e-8  # smallest share in a logarithm, which is then finite
 START_SHARE = 0.2  # share of people with a coefficient of 0 at the start
 _START_SHARES = 0.05, 0.8  # range of these shares in random starts
 SHARE_BOUNDS: Bounds = (0.0, 1.0)
@@ -174,7 +174,7 @@ class MixingClasses:
         return out
 
     def start(self, theta: Floats, g: Floats | None = None) -> Floats:  # (C, P0), (C, G) -> (P,)
-        """Return parameters with given mixing distributions and, unless shares are equal, membership coefficients."""
+        """Return all parameters from the mixing distributions and g. Without g, the class shares are equal."""
         of_classes = np.hstack([theta, np.full((self.number, len(self.inflated)), START_SHARE)]).ravel()
         g = np.zeros((self.number, len(self.covariates))) if g is None else g
         return np.concatenate([of_classes, (g[1:] - g[:1]).ravel()])
