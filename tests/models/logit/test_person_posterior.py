@@ -138,6 +138,20 @@ def test_the_library_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("size", [np.inf, np.nan, 3e38])
+def test_a_population_out_of_range_gives_numbers_that_are_rejected(way: str, size: float) -> None:
+    """No error: a trajectory of the sampler that leaves the range of numbers has no density, and is rejected."""
+    choices, _ = ragged(2, 20, 3)
+    mean = np.zeros((1, 3, choices.P), np.float32)
+    posterior = PersonPosterior.at_modes(choices, mean[0].astype(float), np.eye(3), mean[0])
+    precision = np.full((1, 3, 3), size)
+    with np.errstate(all="ignore"):
+        states = posterior.states(np.ones_like(mean), precision, mean)
+        posterior.slopes(np.ones_like(mean), precision, mean, np.ones(choices.P, np.float32))
+    density = states.ll + states.prior - states.log_determinant
+    assert not (density > 0).any()  # also true of NaN
+
+
 def test_gradient_and_hessian_by_finite_differences() -> None:
     """Coefficients without constraints; the functions are in float32, the differences in double precision."""
     choices, sets = ragged(1, 5, 3)

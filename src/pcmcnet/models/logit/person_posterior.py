@@ -355,13 +355,14 @@ class PersonPosterior:
         # 1. The normal approximation given the population: R and w = R^-1 (h + P m).
         factor = _factor(self.hessian + precision[:, None])  # (C, P, K, K)
         linear = (self.linear + precision @ mean).transpose(0, 2, 1)[..., None]
-        w = np.linalg.solve(factor, linear)
+        w = _solve_lower(factor, linear)
         new.log_determinant[:] = np.log(np.diagonal(factor, axis1=2, axis2=3)).sum(2)
         # 2. u = R' b - w, or b = R'^-1 (w + u).
         if keeps_b:
             new.u[:] = (factor.swapaxes(2, 3) @ new.b.transpose(0, 2, 1)[..., None] - w)[..., 0].transpose(0, 2, 1)
         else:
-            b = np.linalg.solve(factor.swapaxes(2, 3), w + new.u.transpose(0, 2, 1)[..., None])
+            reversed_factor = factor.swapaxes(2, 3)[..., ::-1, ::-1]  # R' is upper triangular: solve from its end
+            b = _solve_lower(reversed_factor, (w + new.u.transpose(0, 2, 1)[..., None])[..., ::-1, :])[..., ::-1, :]
             new.b[:] = b[..., 0].transpose(0, 2, 1)
             self._numpy_log_likelihoods(new.b, new.ll)
         # 3. The density of the population.
@@ -374,7 +375,7 @@ class PersonPosterior:
         """Return the derivatives as the compiled library does: see ``add_slopes`` in the C code."""
         # 1. W = R^-1, w, and the derivatives of the log-likelihoods in b.
         factor = _factor(self.hessian + precision[:, None])  # (C, P, K, K)
-        W = np.linalg.inv(factor)
+        W = _solve_lower(factor, np.broadcast_to(np.eye(self.choices.K, dtype=np.float32), factor.shape))
         w = W @ (self.linear + precision @ mean).transpose(0, 2, 1)[..., None]
         t = np.stack([self.choices.derivatives(b)[0] for b in states.b])
         # 2. v = W (t - precision d), s = W' v.
@@ -430,3 +431,17 @@ def _address(array: NDArray[Any]) -> ctypes.c_void_p:
 def _require_memory(failed: int) -> None:
     if failed:
         raise TrainingError("not enough memory for the part-worths of all persons: use fewer chains or columns.")
+
+
+def _solve_lower(factor: Singles, right: Singles) -> Singles:  # (..., K, K), (..., K, N) -> (..., K, N)
+    """Solve factor x = right for lower triangular matrices by substitution.
+
+    If a proposed population leaves the range of numbers, so does x, and the proposal is rejected. NumPy's solver would
+    raise an error.
+    """
+    x = np.empty_like(right)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for i in range(right.shape[-2]):
+            rest = right[..., i, :] - (factor[..., i, None, :i] @ x[..., :i, :])[..., 0, :]
+            x[..., i, :] = rest / factor[..., i, i, None]
+    return x
