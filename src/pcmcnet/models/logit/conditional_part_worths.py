@@ -42,7 +42,7 @@ def draw_part_worths(
     # 1. The choices, in the units of the table times the spread of the population.
     units = 1 / logit.spread
     shift = np.where(signs == 0, 0.0, np.log(units))
-    per = np.where(signs == 0, units, 1.0)
+    factors = np.where(signs == 0, units, 1.0)
     choices = PersonChoices.of(logit.z * units, logit.offsets, persons.number[logit.sets], len(persons.first), signs)
     h = np.zeros((means.shape[2], choices.P))
     h[:, choices.lane] = state.covariates.matrix(persons.table).T
@@ -50,8 +50,8 @@ def draw_part_worths(
     def population(at: Ints) -> tuple[Floats, NDArray[np.float32]]:
         means_at = means[at].copy()
         means_at[:, :, 0] -= shift
-        precision = np.linalg.inv(covariances[at] / np.outer(per, per))
-        return precision, np.ascontiguousarray(means_at / per[:, None] @ h, np.float32)
+        precision = np.linalg.inv(covariances[at] / np.outer(factors, factors))
+        return precision, np.ascontiguousarray(means_at / factors[:, None] @ h, np.float32)
 
     # 2. The normal approximation of each person's posterior.
     rng = np.random.default_rng(seed)

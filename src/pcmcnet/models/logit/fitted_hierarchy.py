@@ -156,9 +156,10 @@ class PosteriorPopulation(CoefficientDraws):
 
 def signed_coefficients(b: NDArray[Any], signs: Ints) -> Floats:  # (..., K, R), (K,)
     """Return the coefficients of part-worths b: sign times exp(b) for constrained signs. All are finite."""
-    at = np.asarray(signs)[:, None]
-    out: Floats = np.where(at == 0, b, at * np.exp(np.where(at == 0, 0.0, np.minimum(b, _MAX_LOGARITHM))))
-    return out
+    sign = np.asarray(signs)[:, None]
+    sizes = np.exp(np.where(sign == 0, 0.0, np.minimum(b, _MAX_LOGARITHM)))
+    coefficients: Floats = np.where(sign == 0, b, sign * sizes)
+    return coefficients
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,8 @@ class CovariateUnits:
         # 1. Covariates.
         means = draws.coefficients / self.deviation
         means[..., 0] -= means @ self.mean
-        # 2. Columns: a factor of a coefficient is a shift of the logarithm of its size.
-        per = np.where(signs == 0, scale, 1.0)
-        means *= per[:, None]
+        # 2. Columns. If the sign is constrained, a factor of a coefficient shifts its logarithm.
+        factors = np.where(signs == 0, scale, 1.0)
+        means *= factors[:, None]
         means[..., 0] += np.where(signs == 0, 0.0, np.log(scale))
-        return means, draws.covariances * np.outer(per, per)
+        return means, draws.covariances * np.outer(factors, factors)

@@ -9,7 +9,7 @@ export function fill(select, options) {
   if (options.some(([value]) => value === previous)) select.value = previous;
 }
 
-/** Choose an option or, if the select element does not have it, the option that is chosen at first. */
+/** Choose an option or, if the select element does not have it, the default option. */
 export function choose(select, value) {
   const options = [...select.options];
   const option = options.find((one) => one.value === value) ?? options.find((one) => one.defaultSelected) ?? options[0];

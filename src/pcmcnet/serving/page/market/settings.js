@@ -10,7 +10,7 @@
 //   limits     limits of the segments of a numeric column, as the user wrote them, or an empty text
 //   own        names of the alternatives that the user sells
 //   curve      {column, of, range} of the curves, and best  {product, goal, price, range} of the searches
-//   measure    the figure of the scenarios side by side; like those of curve and best, null if it was not chosen
+//   measure    the figure of the scenarios side by side; null, as in curve and best, until the user chooses
 //   changes    [{text, words}]   in the language of scenarios, and in words
 //   scenarios  [{name, changes}]   saved by the user
 //
