@@ -8,8 +8,9 @@ from its share Q_i in the population. The weighted exogenous sample maximum like
 It is consistent for any model. Weighted scores do not have the covariance of the Hessian, so standard errors have to be
 robust, as those of the logits are by default if weights differ from 1.
 
-The numbers of choices of each alternative in the sample are fixed by the design, or H_i is estimated by them. In both
-cases, the sum of the weighted scores g_s varies only within the strata of the choices, and its covariance is
+The sampling design fixes the number of choices of each alternative, or H_i is estimated from these numbers. In both
+cases, the sum of the weighted scores g_s varies only within strata. A stratum is formed by the sets with the same
+choice. The covariance of the sum is
 
     sum over i of sum over s with y_s = i of (g_s - mean_i g) (g_s - mean_i g)'
 

@@ -10,8 +10,8 @@ that look like prices or durations are expected to have the sign "-". The check
        whichever is farther away, and counts the sets in which log P(i) still hardly moves.
 
 A model that obeys the declared signs never moves against them. But if the data suggest the opposite sign, its effect is
-0, so that scenarios change nothing and the optimal price is the highest one: a caveat says so. The effect is also 0 if
-the column has one value per choice set: then the data say nothing about the sign, and the caveat says that. Other
+0. Then scenarios change nothing, the optimal price is the highest one, and a caveat says so. The effect is also 0 if
+the column has one value per choice set. Then the caveat says that the data contain no information about the sign. Other
 models may move against the sign in some or all sets. Only the column itself changes: if the table contains a price
 twice, for example also as its logarithm, each column is checked separately. The draws do not depend on the seed of the
 fit.

@@ -75,7 +75,7 @@ export class Best {
     return this.products.get(this.part("product").value) ?? [];
   }
 
-  /** The settings have changed. If the changes, the columns or the own alternatives have, the result is not valid. */
+  /** The settings have changed. A result for other changes, columns or own alternatives is no longer valid. */
   changed() {
     const { revenue, unitCost, own, best } = this.settings.value;
     this.showProducts();
