@@ -91,6 +91,15 @@ def test_a_numeric_column_can_have_limits() -> None:
         segments(data, "miles: 3")
 
 
+def test_a_number_at_a_limit_belongs_to_the_group_above_it() -> None:
+    """Columns are float32, and 0.7 in float32 is less than 0.7; groups without values are left out."""
+    table = {"s": [1, 2, 3], "km": [0.7, 0.1, 0.69], "x": [1.0] * 3}
+    data = ChoiceData.from_long(table, choice_set="s", individual=["km"], features=["x"])
+    result = segments(data, "km: -5, 0.1, 0.7, 30")
+    assert result.names == ("0.1 to 0.7", "0.7 to 30")
+    assert result.codes.tolist() == [1, 0, 0]
+
+
 def test_a_column_may_contain_a_colon() -> None:
     data = ChoiceData.from_long({"s": [1, 1], "a: 3": [1.0, 2.0]}, choice_set="s", features=["a: 3"])
     assert segments(data, "a: 3").names == ("1", "2")

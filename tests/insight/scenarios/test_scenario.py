@@ -75,6 +75,8 @@ def test_margins_match_values_by_hand(halves: tuple[MNL, ChoiceData]) -> None:
     assert result.margin["car"].after == pytest.approx(10 / 3)
     assert result.to_rows()[0]["margin_change"] == pytest.approx(2 / 3)  # the bus comes first
     assert "margin, cost - spend" in str(result)
+    with pytest.raises(InputError, match="by: expected the name of a column, got"):
+        scenario(model, table, "cost += 1", by=["mode"])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unit_cost='spend' needs the revenue"):
         scenario(model, table, "cost += 1", unit_cost="spend")
     with pytest.raises(InputError, match="margin is not available: pass revenue"):

@@ -512,6 +512,8 @@ def scenario(
     (-0.102, 1.0)
     """
     require_predictor(model)
+    if by is not None and not isinstance(by, str):
+        raise InputError(f"by: expected the name of a column, got {by!r}: call scenario once for each column.")
     every_change = [*_listed(changes)]
     columns = RevenueColumns(revenue, unit_cost, cost)
     first = read_sets(model, data, columns_of([every_change], [by], columns))
