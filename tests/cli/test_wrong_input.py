@@ -490,6 +490,11 @@ def test_names_of_other_packages_are_recognised(name: str, instead: str) -> None
         (pn.PCMCNet(), "evaluate", "pn.evaluate(model, data)"),
         (pn.PCMCNet(), "loss_curve_", "model.history"),
         (pn.RandomForest(), "feature_importances_", "pn.explain(model, data)"),
+        (pn.PCMCNet(), "aic", "model.score(data)"),
+        (pn.PCMCNet(), "coefficients", "pn.elasticity(model, data, 'price')"),
+        (pn.HierarchicalMNL(), "coef_", "model.part_worths()"),
+        (pn.HierarchicalMNL(), "coefficients", "model.chains()"),
+        (pn.HierarchicalMNL(), "llf", "model.score(data)"),
     ],
 )
 def test_attributes_of_other_packages_are_recognised(model: Any, name: str, instead: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import pcmcnet as pn
 from choice_tables import PANEL, logit_choices, normal_tastes, panel, read
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.models import HierarchicalMNL, MixedMNL
 from pcmcnet.models.logit import person_posterior
 from pcmcnet.models.logit.hierarchical_sampler import (
@@ -363,6 +363,8 @@ def test_names_and_columns_are_checked(model: HierarchicalMNL, data: ChoiceData)
     table["mood"] = (table["trip"] % 3).astype(float)
     with pytest.raises(InputError, match="covariates: column 'mood' varies within a person"):
         HierarchicalMNL(covariates="mood", **QUICK).fit(read(table, individual=["mood"], **PANEL), progress=False)
+    with pytest.raises(SchemaError, match="covariates: 'mod' is not an individual-level column"):
+        HierarchicalMNL(covariates="mod", **QUICK).fit(read(table, individual=["mood"], **PANEL), progress=False)
     with pytest.raises(InputError, match="no parameter 'z'"):
         model.chains()["z"]
 

@@ -305,6 +305,7 @@ def test_shared_coefficients_and_zeros_of_one_class(data: ChoiceData) -> None:
     [
         ({"classes": 0}, "classes must be a whole number"),
         ({"shared": ["x"]}, "shared needs several classes"),
+        ({"membership": "1"}, "membership needs several classes"),
         ({"classes": 2, "shared": "x"}, "shared must be a list"),
         ({"classes": 2, "shared": ["x", "y"]}, "the classes do not differ"),
         ({"random": {"x": "zero-inflated-nromal"}}, "Did you mean 'zero-inflated-normal'"),

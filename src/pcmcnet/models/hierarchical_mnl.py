@@ -288,7 +288,8 @@ class HierarchicalMNL(KnownPeople):
                         f"{persons.varying[column]}, but a person has one set of part-worths: add an interaction with "
                         f"{column!r} to the formula."
                     )
-        return IndividualDesign.learn(config.covariates, persons.table, least=config.min_chosen, base=config.base)
+        least, base = config.min_chosen, config.base
+        return IndividualDesign.learn(config.covariates, persons.table, least=least, base=base, option="covariates")
 
     def _learn_signs(self, design: Design, sets: ChoiceData, names: Sequence[str]) -> Ints:  # -> (K,)
         """Return the constrained signs, by the option ``signs`` and the signs that the table declares."""

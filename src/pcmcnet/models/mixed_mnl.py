@@ -188,6 +188,8 @@ class MixedMNLConfig(LogitConfig):
         object.__setattr__(self, "shared", tuple(self.shared))
         if self.shared and self.classes == 1:
             raise ConfigError("shared needs several classes: set classes, as in classes=2, or leave shared out.")
+        if self.membership != MixedMNLConfig.membership and self.classes == 1:
+            raise ConfigError("membership needs several classes: set classes, as in classes=2, or leave it out.")
         parse_membership(self.membership)
         require_number("draws", self.draws, whole=True, low=_MIN_DRAWS, high=10**7)
         require_word("sequence", self.sequence, get_args(DrawSequence))
@@ -963,7 +965,8 @@ class MixedMNL(MixedPredictions):
                         f"{persons.varying[factor.column]}: add {name}:{factor.column} to the formula, or fit with "
                         f"by='set'."
                     )
-            designs[name] = IndividualDesign.learn(text, persons.table, least=self.config.min_chosen)
+            option, least = f"means[{name!r}]", self.config.min_chosen
+            designs[name] = IndividualDesign.learn(text, persons.table, least=least, option=option)
         return designs
 
     def _specify(

@@ -181,7 +181,7 @@ def test_missing_columns_and_columns_of_another_kind_are_refused() -> None:
         design.matrix(people(income=INCOME))
     with pytest.raises(SchemaError, match="column 'where' is numeric here, but not in the training data"):
         design.matrix(people(income=INCOME, where=INCOME))
-    with pytest.raises(SchemaError, match="two membership coefficients would be called 'constant'"):
+    with pytest.raises(SchemaError, match="membership: two coefficients would be called 'constant'"):
         learn("constant", people(constant=INCOME))
 
 

@@ -29,6 +29,13 @@ _WITHOUT_COEFFICIENTS = (
     "{} has no coefficients with standard errors: pn.explain(model, data) shows the effect of each column, and "
     "pn.elasticity(model, data, 'price') that of a price. A logit such as pn.MNL() has coefficients"
 )
+_OF_SCORES = "Write model.score(data), the mean log-likelihood per choice set, or pn.evaluate(model, data)"
+_OF_POSTERIORS = (
+    "{} has a posterior distribution: model.chains() lists the means and standard deviations over people, and "
+    "model.part_worths() the part-worths of each person"
+)
+_ESTIMATES = frozenset(("coefficients", "standard_errors", "estimates", "estimates_", "covariance"))  # of logits
+_FIT_NAMES = frozenset(name for name, remedy in OF_LOGITS.items() if "model.estimates_." in remedy)
 _OF_ALL_MODELS = {
     **dict.fromkeys(("evaluate", "accuracy", "loss", "log_loss", "nll", "metrics"), "Write pn.evaluate(model, data)"),
     **dict.fromkeys(("explain", "feature_importances_", "feature_importance"), "Write pn.explain(model, data)"),
@@ -69,11 +76,21 @@ def missing_attribute(model: Any, name: str) -> AttributeError:
     """
     kind = type(model).__name__
     remedy = ""
-    if name in OF_LOGITS:
-        remedy = OF_LOGITS[name] if hasattr(type(model), "estimates") else _WITHOUT_COEFFICIENTS.format(kind)
+    has_estimates = hasattr(type(model), "estimates")
+    if not has_estimates and (name in OF_LOGITS or name in _ESTIMATES):
+        remedy = _without_estimates(model, name).format(kind)
+    elif name in OF_LOGITS:
+        remedy = OF_LOGITS[name]
     elif name in _OF_ALL_MODELS:
         remedy = _OF_ALL_MODELS[name]
     elif near := get_close_matches(name, [word for word in dir(type(model)) if not word.startswith("_")], n=1):
         remedy = f"Did you mean {near[0]!r}?"
     end = "" if not remedy or remedy.endswith("?") else "."
     return AttributeError(f"{kind!r} has no attribute {name!r}. {remedy}{end}".rstrip())
+
+
+def _without_estimates(model: Any, name: str) -> str:
+    """Return the remedy for a name of an estimate, for a model without standard errors."""
+    if name in _FIT_NAMES:
+        return _OF_SCORES
+    return _OF_POSTERIORS if hasattr(type(model), "chains") else _WITHOUT_COEFFICIENTS

@@ -41,18 +41,24 @@ class IndividualDesign:
 
     @classmethod
     def learn(
-        cls, formula: str, data: ChoiceData, *, least: int, base: Mapping[str, str] | None = None
+        cls,
+        formula: str,
+        data: ChoiceData,
+        *,
+        least: int,
+        base: Mapping[str, str] | None = None,
+        option: str = "membership",
     ) -> IndividualDesign:
         """Learn the columns from the training part.
 
         Levels that occur in fewer than ``least`` choice sets are pooled. ``base`` maps columns to their reference
-        levels.
+        levels. ``option`` is the name of the formula in messages.
         """
         # 1. The named terms, then, if the formula has a dot, a term for every other column.
         named, dot = parse_membership(formula)
         base = require_levels(base or {}, data)
         for factor in (f for term in named for f in term.factors):
-            _require_individual(factor, data)
+            _require_individual(factor, data, option)
         used = {t.factors[0].column for t in named if len(t.factors) == 1}
         terms = list(named)
         for name, column in data.individual.items():
@@ -62,16 +68,16 @@ class IndividualDesign:
         design = cls(
             tuple(terms), {f.column: _learn(f.column, data, least, base) for t in terms for f in t.factors}, ()
         )
-        return design._without_dependent(data, len(named))
+        return design._without_dependent(data, len(named), option)
 
-    def _without_dependent(self, data: ChoiceData, named: int) -> IndividualDesign:
+    def _without_dependent(self, data: ChoiceData, named: int, option: str) -> IndividualDesign:
         """Drop columns that are not identified, but raise InputError if one belongs to the first ``named`` terms."""
         # 1. The names of all columns must differ.
         blocks = self._blocks(data)
         names = [name for _, endings in blocks for name in endings]
         if len(set(names)) < len(names):
             duplicate = next(name for name in names if names.count(name) > 1)
-            raise SchemaError(f"two membership coefficients would be called {duplicate!r}: rename a column or a level.")
+            raise SchemaError(f"{option}: two coefficients would be called {duplicate!r}: rename a column or a level.")
         # 2. Find the columns that, after subtracting their means, are linear combinations of earlier columns.
         numbers = np.concatenate([values for values, _ in blocks], axis=1)[:, 1:]
         numbers = numbers - numbers[:1]  # constant columns become exactly 0
@@ -82,13 +88,13 @@ class IndividualDesign:
                 if basis:
                     reason = f"a linear combination of {listed([names[j + 1] for j in basis])}"
                 raise InputError(
-                    f"membership: {names[k]!r} is {reason} for everyone, so its coefficient is not identified; "
+                    f"{option}: {names[k]!r} is {reason} for everyone, so its coefficient is not identified; "
                     f"{len(dependent)} such columns: {listed([names[j] for j, _ in dependent])}. Leave it out, or "
                     f"raise min_chosen for categories."
                 )
         left_out = tuple(names[k] for k, _ in dependent)
         if left_out:
-            log.info("membership: these columns are left out because they are not identified: %s", ", ".join(left_out))
+            log.info("%s: these columns are left out because they are not identified: %s", option, ", ".join(left_out))
         return replace(self, names=tuple(name for name in names if name not in left_out), left_out=left_out)
 
     def matrix(self, data: ChoiceData) -> Floats:  # -> (S, G)
@@ -182,11 +188,11 @@ def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
     return formula.individual, formula.individual_dot
 
 
-def _require_individual(factor: Factor, data: ChoiceData) -> None:
+def _require_individual(factor: Factor, data: ChoiceData, option: str) -> None:
     """Raise SchemaError if a factor is not an individual-level column or transforms a categorical column."""
     if factor.column not in data.individual:
         raise SchemaError(
-            f"membership: {factor.column!r} is not an individual-level column."
+            f"{option}: {factor.column!r} is not an individual-level column."
             + did_you_mean(factor.column, data.individual)
         )
     changed = factor.function is not None or factor.divisor != 1
