@@ -92,12 +92,12 @@ def test_a_numeric_column_can_have_limits() -> None:
 
 
 def test_a_number_at_a_limit_belongs_to_the_group_above_it() -> None:
-    """Columns are float32, and 0.7 in float32 is less than 0.7; groups without values are left out."""
+    """Columns are float32, and 0.7 in float32 is less than 0.7."""
     table = {"s": [1, 2, 3], "km": [0.7, 0.1, 0.69], "x": [1.0] * 3}
     data = ChoiceData.from_long(table, choice_set="s", individual=["km"], features=["x"])
-    result = segments(data, "km: -5, 0.1, 0.7, 30")
-    assert result.names == ("0.1 to 0.7", "0.7 to 30")
-    assert result.codes.tolist() == [1, 0, 0]
+    result = segments(data, "km: 0.1, 0.7")
+    assert result.names == ("< 0.1", "0.1 to 0.7", ">= 0.7")
+    assert result.codes.tolist() == [2, 1, 1]
 
 
 def test_a_column_may_contain_a_colon() -> None:

@@ -466,7 +466,7 @@ def column_and_limits(data: ChoiceData, by: str) -> tuple[str, tuple[float, ...]
 
 
 def _groups_between(values: NDArray[Any], limits: Sequence[float], by: str) -> tuple[tuple[str, ...], Ints]:
-    """Group numbers between limits, and return the names of the groups with values and the group of each value."""
+    """Group numbers between limits, and return the names of the groups and the group of each value."""
     if values.dtype.kind not in "fiu":
         raise InputError(f"by={by!r}: only a numeric column can have limits.")
     ends = [f"{limit:.12g}" for limit in limits]
@@ -474,8 +474,7 @@ def _groups_between(values: NDArray[Any], limits: Sequence[float], by: str) -> t
     rounded = np.array(limits, values.dtype if values.dtype.kind == "f" else np.float64)  # 0.7 is not 0.7 in float32
     missing = np.isnan(values.astype(np.float64))
     codes = np.where(missing, len(names), np.searchsorted(rounded, values, side="right"))
-    used, place = np.unique(codes, return_inverse=True)
-    return tuple([*names, MISSING_SEGMENT][k] for k in used), place
+    return (*names, *([MISSING_SEGMENT] if missing.any() else [])), codes
 
 
 def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[str, ...], Ints]:
