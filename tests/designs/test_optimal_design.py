@@ -204,6 +204,14 @@ def test_any_fitted_model_gives_probabilities_and_derivatives(answers: pn.Choice
     np.testing.assert_allclose(plan.information[0], information, rtol=1e-3, atol=1e-4)  # float32 over a step of 0.05
 
 
+def test_power_needs_coefficients_if_the_prior_has_none(answers: pn.ChoiceData) -> None:
+    plan = pn.design({"price": [1, 2, 3], "brand": L3}, prior=pn.Uniform().fit(answers), tasks=5, starts=1)
+    with pytest.raises(pn.PcmcNetError, match=r"without coefficients: pass .* as in coefficients=\{'price': -0.5\}"):
+        pn.design_power(plan, "price", respondents=[50], surveys=10)
+    power = pn.design_power(plan, "price", coefficients={"price": -0.5}, respondents=[200], surveys=20)
+    assert power.rows[0].expected_power > 0.5
+
+
 def test_an_attribute_without_an_effect_has_the_scores_of_a_logit(answers: pn.ChoiceData) -> None:
     """Uniform predicts 1 / J for any prices, so their scale has no derivative: M is that of a logit without prior."""
     space = profile_space({"price": [1, 2, 3], "brand": L3})

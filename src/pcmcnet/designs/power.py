@@ -33,6 +33,7 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number, suggests_arguments
 from pcmcnet.designs.choice_design import ChoiceDesign
 from pcmcnet.designs.context_terms import chain_probabilities, context_terms
+from pcmcnet.designs.model_scores import ModelScores
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.reports.formats import FormatsMixin, ResultContent
 from pcmcnet.reports.tables import number, percent
@@ -205,7 +206,8 @@ def design_power(
         with the coefficients, and with a utility of dominated alternatives, "dominated", which is 0 by default.
         Default: none, so the choices follow a logit.
     coefficients
-        True coefficients that differ from the means of the prior, by name. Default: none differ.
+        True coefficients that differ from the means of the prior, by name. Default: none differ. If the prior is a
+        fitted model other than a multinomial logit, pass the coefficients; those that are not named are 0.
     respondents
         Numbers of respondents. Default 50, 100, 200 and 400.
     surveys
@@ -223,7 +225,8 @@ def design_power(
     Raises
     ------
     InputError
-        If a name is unknown, or if the design does not identify the parameters.
+        If a name is unknown, if the design does not identify the parameters, or if neither the prior nor
+        ``coefficients`` has coefficients.
 
     Examples
     --------
@@ -287,6 +290,12 @@ class _SurveyModel:
     def of(cls, plan: ChoiceDesign, effects: Mapping[str, float], coefficients: Mapping[str, float]) -> _SurveyModel:
         """Return the chain of a design with the given true values."""
         space = plan.space
+        if isinstance(plan.scores, ModelScores) and not coefficients:
+            example = f"coefficients={{{space.names[0]!r}: -0.5}}"
+            raise InputError(
+                f"the prior of the design is a fitted model without coefficients: pass those of the simulated choices, "
+                f"as in {example}. Coefficients that are not named are 0."
+            )
         for name in coefficients:
             if name not in space.names:
                 raise InputError(f"coefficients: unknown coefficient {name!r}." + did_you_mean(name, space.names))
