@@ -8,6 +8,7 @@ import pytest
 
 import pcmcnet as pn
 from choice_tables import ROLES, trips
+from pcmcnet.data.catalogue_data import CatalogueData
 from pcmcnet.datasets import market
 from pcmcnet.evaluation.model_bootstrap import BootstrapResult
 from pcmcnet.insight.context_effects import measure, search
@@ -23,7 +24,7 @@ from pcmcnet.tuning.result import TrialRecord
 pd = pytest.importorskip("pandas")
 
 MIXINS = {FrameMixin, TableMixin, NotebookMixin, ReportPartMixin, FormatsMixin, SummaryMixin}
-TABLES = {pn.ChoiceData}  # a table of choices, which tests/data/test_long_table.py tests
+TABLES = {pn.ChoiceData, CatalogueData}  # tables of choices; see tests/data/test_long_table.py, test_catalogue_data.py
 
 
 @pytest.fixture(scope="module")
